@@ -1,1 +1,18 @@
-//! 
+//! The decisions of Backstay.
+//!
+//! Everything here is a function of its arguments: `now` is passed in, replies are passed in, and the
+//! answer is a value. No IO, clock, lock, runtime or randomness, so that every decision can be tested on
+//! simulated time and replayed from a journal.
+//!
+//! | room | what it decides |
+//! |---|---|
+//! | [`failure`] | what one reply means (the only place that reads error messages) |
+//! | [`units`] | newtypes shared by all rooms |
+//! | [`error`] | the error that users see |
+
+pub mod error;
+pub mod failure;
+pub mod units;
+
+pub use error::{Delivery, Error, ErrorKind, Result, Retry};
+pub use units::{BlockRef, EndpointName};

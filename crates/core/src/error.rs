@@ -1,0 +1,267 @@
+//! The error that users see: one opaque type with three axes to match on.
+
+use std::{error::Error as StdError, fmt, time::Duration};
+
+use alloy_primitives::{Address, B256, U256};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    failure::{RefusalKind, Revert},
+    units::{BlockRef, EndpointName},
+};
+
+/// A result with Backstay's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, along three axes: [`kind`](Error::kind) says what happened, [`retry`](Error::retry)
+/// whether asking again can help, and [`delivery`](Error::delivery) what may have happened on chain.
+///
+/// `Display` is one line and never holds a URL, a header or a key. The cause, where there is one, is
+/// behind [`source`](StdError::source).
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    retry: Retry,
+    delivery: Delivery,
+    attempts: Vec<Attempt>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The configuration cannot work; the message names the key and what to do.
+    Config,
+    /// No endpoint is there to answer: none configured, none reachable, or none usable for this call.
+    Unavailable,
+    /// The endpoints that answer serve another chain.
+    WrongChain,
+    /// The endpoints disagree about which chain this is, and nothing decides.
+    IdentityAmbiguous {
+        /// One genesis, or one block at the height in question, and who serves it.
+        left: (B256, EndpointName),
+        /// The other.
+        right: (B256, EndpointName),
+    },
+    /// The deadline of the whole operation passed.
+    Timeout,
+    /// Every endpoint that could answer asks us to wait.
+    RateLimited,
+    /// No endpoint serves this method.
+    Unsupported,
+    /// The request itself is wrong, wherever it is sent.
+    Invalid,
+    /// A contract reverted.
+    Reverted(Revert),
+    /// The transaction was refused.
+    TxRefused(RefusalKind),
+    /// No endpoint that could prove the session's fence was found before the deadline. The intent stays
+    /// open and can be resumed.
+    SessionLost {
+        /// The block that no endpoint proved.
+        fence: BlockRef,
+    },
+    /// The method reads state in a way that a session cannot fence.
+    UnfencedMethod {
+        /// Its name.
+        method: String,
+    },
+    /// A simulation kept contradicting the state at the fence.
+    Contradiction,
+    /// A flow asked for an approval beyond what was granted.
+    NotGranted {
+        /// The token to approve.
+        token: Address,
+        /// Who was to spend it.
+        spender: Address,
+        /// The amount asked for.
+        amount: U256,
+        /// The granted cap; `None` where there is no grant for this token and spender.
+        cap: Option<U256>,
+    },
+    /// A recovery flow failed, was forbidden or did not end.
+    Recovery,
+    /// The idempotency key was used before, with other content.
+    KeyConflict {
+        /// The key.
+        key: String,
+    },
+    /// No signer for this account.
+    SignerMissing {
+        /// The account, where the request names one.
+        account: Option<Address>,
+    },
+    /// The account cannot pay for value and gas.
+    InsufficientFunds {
+        /// The account.
+        account: Address,
+        /// What it has, in wei.
+        balance: U256,
+        /// What is needed, in wei.
+        needed: U256,
+    },
+    /// A raw send for an account that this client manages: send an intent instead.
+    ManagedAccount {
+        /// The account.
+        account: Address,
+    },
+    /// The journal cannot be read or written. Nothing is sent without it.
+    Journal,
+    /// The client was shut down.
+    Closed,
+}
+
+/// Whether asking again can help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Retry {
+    /// No: the same request gets the same answer.
+    Never,
+    /// Yes, later.
+    Later,
+    /// It was retried as far as the deadline or the bounds allow.
+    Exhausted,
+}
+
+/// What may have happened on chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Delivery {
+    /// No byte of a transaction left.
+    NotSent,
+    /// It was sent, and every endpoint that it went to refused it.
+    Refused,
+    /// It may have been taken. Treat it as sent until the chain says otherwise.
+    Unknown,
+}
+
+/// One call to one endpoint that contributed to an error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// Which endpoint.
+    pub endpoint: EndpointName,
+    /// What it came to, in a word or two.
+    pub verdict: String,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Error {
+    /// An error of a kind, with a message that names what was wrong and what to do. Not sent and never to
+    /// be retried, unless told otherwise.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            message: message.into(),
+            retry: Retry::Never,
+            delivery: Delivery::NotSent,
+            attempts: Vec::new(),
+            source: None,
+        }))
+    }
+
+    /// A configuration error.
+    pub fn config(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Config, message)
+    }
+
+    /// What happened.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0.kind
+    }
+
+    /// Whether asking again can help.
+    pub fn retry(&self) -> Retry {
+        self.0.retry
+    }
+
+    /// What may have happened on chain.
+    pub fn delivery(&self) -> Delivery {
+        self.0.delivery
+    }
+
+    /// The calls that led here, oldest first.
+    pub fn attempts(&self) -> &[Attempt] {
+        &self.0.attempts
+    }
+
+    /// The revert, where a contract reverted.
+    pub fn revert(&self) -> Option<&Revert> {
+        match &self.0.kind {
+            ErrorKind::Reverted(revert) => Some(revert),
+            _ => None,
+        }
+    }
+
+    /// The same error with another retry axis.
+    #[must_use]
+    pub fn with_retry(mut self, retry: Retry) -> Self {
+        self.0.retry = retry;
+        self
+    }
+
+    /// The same error with another delivery axis.
+    #[must_use]
+    pub fn with_delivery(mut self, delivery: Delivery) -> Self {
+        self.0.delivery = delivery;
+        self
+    }
+
+    /// The same error with the calls that led to it.
+    #[must_use]
+    pub fn with_attempts(mut self, attempts: Vec<Attempt>) -> Self {
+        self.0.attempts = attempts;
+        self
+    }
+
+    /// The same error with its cause. The cause must not hold a URL or a key.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// The same error, said in the context of an operation: `context: message`.
+    #[must_use]
+    pub fn context(mut self, context: impl fmt::Display) -> Self {
+        self.0.message = format!("{context}: {}", self.0.message);
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)?;
+        if !self.0.attempts.is_empty() {
+            f.write_str(" [")?;
+            for (i, attempt) in self.0.attempts.iter().enumerate() {
+                let comma = if i == 0 { "" } else { ", " };
+                write!(f, "{comma}{}: {}", attempt.endpoint, attempt.verdict)?;
+            }
+            f.write_str("]")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("message", &self.0.message)
+            .field("retry", &self.0.retry)
+            .field("delivery", &self.0.delivery)
+            .field("attempts", &self.0.attempts)
+            .field("source", &self.0.source)
+            .finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
