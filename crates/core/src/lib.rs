@@ -7,11 +7,13 @@
 //! | room | what it decides |
 //! |---|---|
 //! | [`failure`] | what one reply means (the only place that reads error messages) |
+//! | [`tx`] | the records of an intent, their fold, and what is due |
 //! | [`units`] | newtypes shared by all rooms |
 //! | [`error`] | the error that users see |
 
 pub mod error;
 pub mod failure;
+pub mod tx;
 pub mod units;
 
 pub use error::{Delivery, Error, ErrorKind, Result, Retry};
