@@ -7,12 +7,18 @@
 //! | room | what it decides |
 //! |---|---|
 //! | [`failure`] | what one reply means (the only place that reads error messages) |
+//! | [`endpoint`] | what is known about each endpoint, and which one a call goes to |
+//! | [`session`] | how a read is fenced at a block, and what a session did |
+//! | [`recovery`] | what a failure leads to, and what a plan may do |
 //! | [`tx`] | the records of an intent, their fold, and what is due |
 //! | [`units`] | newtypes shared by all rooms |
 //! | [`error`] | the error that users see |
 
+pub mod endpoint;
 pub mod error;
 pub mod failure;
+pub mod recovery;
+pub mod session;
 pub mod tx;
 pub mod units;
 

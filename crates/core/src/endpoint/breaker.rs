@@ -1,0 +1,272 @@
+//! The circuit breaker of one endpoint (E4).
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// When a breaker opens and how long it stays open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct BreakerConfig {
+    /// Faults, decayed, that open it. Default 5.
+    pub faults: u32,
+    /// The time in which a fault loses half its weight. Default 30 s: a handful of faults a minute is a
+    /// flaky endpoint, one a minute is the network.
+    #[serde(with = "humantime_serde")]
+    pub half_life: Duration,
+    /// The first cooldown. Default 2 s.
+    #[serde(with = "humantime_serde")]
+    pub cooldown: Duration,
+    /// The longest cooldown; each failed probe doubles it up to here. Default 5 min.
+    #[serde(with = "humantime_serde")]
+    pub max_cooldown: Duration,
+}
+
+impl Default for BreakerConfig {
+    fn default() -> Self {
+        Self {
+            faults: 5,
+            half_life: Duration::from_secs(30),
+            cooldown: Duration::from_secs(2),
+            max_cooldown: Duration::from_secs(300),
+        }
+    }
+}
+
+/// A circuit breaker: closed, open, half-open.
+#[derive(Clone, Debug)]
+pub struct Breaker {
+    config: BreakerConfig,
+    /// Spreads the probes of many clients; the same for the life of the breaker.
+    seed: u64,
+    state: State,
+    /// Decayed faults, as of `scored_at`.
+    score: f64,
+    scored_at: Option<Instant>,
+    /// The cooldown of the next opening.
+    cooldown: Duration,
+    /// How often it opened; moves the spread from one opening to the next.
+    openings: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    Closed,
+    Open { until: Instant },
+    HalfOpen,
+}
+
+/// Whether a call may go to the endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It may.
+    Yes,
+    /// It may, as the one probe of a half-open breaker. It must be ended or abandoned.
+    Probe,
+    /// It may not.
+    No,
+}
+
+impl Breaker {
+    /// A closed breaker. `seed` comes from the client, the chain and the endpoint.
+    pub fn new(config: BreakerConfig, seed: u64) -> Self {
+        Self {
+            cooldown: config.cooldown,
+            config,
+            seed,
+            state: State::Closed,
+            score: 0.0,
+            scored_at: None,
+            openings: 0,
+        }
+    }
+
+    /// Whether it is closed.
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    /// What it would say to a call now, without taking the probe's place.
+    pub fn peek(&self, now: Instant) -> Admission {
+        match self.state {
+            State::Closed => Admission::Yes,
+            State::Open { until } if now >= until => Admission::Probe,
+            State::Open { .. } | State::HalfOpen => Admission::No,
+        }
+    }
+
+    /// Asks to send a call now. [`Admission::Probe`] takes the only place of the half-open breaker.
+    pub fn admit(&mut self, now: Instant) -> Admission {
+        let admission = self.peek(now);
+        if admission == Admission::Probe {
+            self.state = State::HalfOpen;
+        }
+        admission
+    }
+
+    /// When the next probe is due; `None` while closed.
+    pub fn probe_at(&self) -> Option<Instant> {
+        match self.state {
+            State::Closed | State::HalfOpen => None,
+            State::Open { until } => Some(until),
+        }
+    }
+
+    /// A call succeeded. Successes decay faults, they do not erase them: an endpoint that fails every
+    /// second call still opens.
+    pub fn on_success(&mut self, now: Instant) {
+        self.decay(now);
+        self.score *= 0.8;
+        if self.state != State::Closed {
+            self.state = State::Closed;
+            self.score = 0.0;
+        } else if self.score < 0.1 {
+            // It has been well for a while: the next opening starts small again.
+            self.cooldown = self.config.cooldown;
+        }
+    }
+
+    /// A call failed.
+    pub fn on_fault(&mut self, now: Instant) {
+        self.decay(now);
+        self.score += 1.0;
+        match self.state {
+            // Half a fault of slack, because the first ones have decayed a little by the last.
+            State::Closed if self.score > f64::from(self.config.faults) - 0.5 => self.open(now),
+            State::Closed | State::Open { .. } => {}
+            State::HalfOpen => self.open(now),
+        }
+    }
+
+    /// The probe was given up: its place is free again, at once.
+    pub fn on_abandoned(&mut self, now: Instant) {
+        if self.state == State::HalfOpen {
+            self.state = State::Open { until: now };
+        }
+    }
+
+    fn open(&mut self, now: Instant) {
+        let until = now + self.cooldown + spread(self.seed, self.openings, self.cooldown);
+        self.state = State::Open { until };
+        self.openings += 1;
+        self.cooldown = (self.cooldown * 2).min(self.config.max_cooldown);
+    }
+
+    fn decay(&mut self, now: Instant) {
+        if let Some(then) = self.scored_at {
+            let elapsed = now.saturating_duration_since(then).as_secs_f64();
+            self.score *= 0.5_f64.powf(elapsed / self.config.half_life.as_secs_f64().max(0.001));
+        }
+        self.scored_at = Some(now);
+    }
+}
+
+/// A part of an interval, at most an eighth of it, that differs from client to client and from one opening
+/// to the next.
+fn spread(seed: u64, round: u64, interval: Duration) -> Duration {
+    // splitmix64: spreads neighbouring seeds evenly.
+    let mut x = seed.wrapping_add(round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^= x >> 31;
+    interval.mul_f64((x >> 11) as f64 / (1u64 << 53) as f64 / 8.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(now: Instant) -> Breaker {
+        let mut breaker = Breaker::new(BreakerConfig::default(), 7);
+        for _ in 0..5 {
+            breaker.on_fault(now);
+        }
+        breaker
+    }
+
+    #[test]
+    fn five_faults_open_it_and_four_do_not() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new(BreakerConfig::default(), 7);
+        for _ in 0..4 {
+            breaker.on_fault(now);
+            assert_eq!(breaker.peek(now), Admission::Yes);
+        }
+        breaker.on_fault(now);
+        assert_eq!(breaker.peek(now), Admission::No);
+    }
+
+    #[test]
+    fn faults_far_apart_never_open_it() {
+        let mut now = Instant::now();
+        let mut breaker = Breaker::new(BreakerConfig::default(), 7);
+        for _ in 0..50 {
+            breaker.on_fault(now);
+            now += Duration::from_secs(60);
+        }
+        assert!(breaker.is_closed());
+    }
+
+    #[test]
+    fn an_endpoint_that_fails_two_calls_of_three_opens_despite_its_successes() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new(BreakerConfig::default(), 7);
+        for _ in 0..20 {
+            breaker.on_fault(now);
+            breaker.on_fault(now);
+            if !breaker.is_closed() {
+                return;
+            }
+            breaker.on_success(now);
+        }
+        panic!("it never opened");
+    }
+
+    #[test]
+    fn it_admits_one_probe_after_the_cooldown() {
+        let now = Instant::now();
+        let mut breaker = opened(now);
+        let due = breaker.probe_at().expect("an open breaker has a next probe");
+        assert!(due >= now + Duration::from_secs(2) && due <= now + Duration::from_millis(2250));
+        assert_eq!(breaker.admit(due - Duration::from_millis(1)), Admission::No);
+        assert_eq!(breaker.admit(due), Admission::Probe);
+        assert_eq!(breaker.admit(due), Admission::No);
+    }
+
+    #[test]
+    fn an_abandoned_probe_frees_its_place() {
+        let now = Instant::now();
+        let mut breaker = opened(now);
+        let due = breaker.probe_at().expect("open");
+        assert_eq!(breaker.admit(due), Admission::Probe);
+        breaker.on_abandoned(due);
+        assert_eq!(breaker.admit(due), Admission::Probe);
+    }
+
+    #[test]
+    fn failed_probes_double_the_cooldown_up_to_five_minutes() {
+        let mut now = Instant::now();
+        let mut breaker = opened(now);
+        let mut waits = Vec::new();
+        for _ in 0..10 {
+            let due = breaker.probe_at().expect("open");
+            waits.push((due - now).as_secs());
+            now = due;
+            assert_eq!(breaker.admit(now), Admission::Probe);
+            breaker.on_fault(now);
+        }
+        let within = |(wait, base): (&u64, u64)| *wait >= base && *wait <= base + base / 8;
+        assert!(waits.iter().zip([2, 4, 8, 16, 32, 64, 128, 256, 300, 300]).all(within), "{waits:?}");
+    }
+
+    #[test]
+    fn a_successful_probe_closes_it() {
+        let now = Instant::now();
+        let mut breaker = opened(now);
+        let due = breaker.probe_at().expect("open");
+        breaker.admit(due);
+        breaker.on_success(due);
+        assert_eq!(breaker.peek(due), Admission::Yes);
+    }
+}

@@ -1,0 +1,398 @@
+//! What the records of an intent add up to, and what is due. Running and resuming use these two functions
+//! and nothing else (J1).
+
+use std::collections::BTreeMap;
+
+use alloy_primitives::{Address, TxHash};
+use thiserror::Error;
+
+use super::record::{
+    Attempt, Check, Content, Grant, Inclusion, Outcome, PlanStep, Record, SendAnswer, StepId,
+};
+use crate::units::BlockRef;
+
+/// An intent as its records tell it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Intent {
+    /// The account that signs for it.
+    pub account: Address,
+    /// What to send.
+    pub content: Content,
+    /// The approvals that recovery may make.
+    pub grants: Vec<Grant>,
+    /// The highest block that the intent depends on.
+    pub fence: Option<BlockRef>,
+    /// Recovery rounds, oldest first.
+    pub rounds: Vec<Round>,
+    /// The transactions that were signed for it.
+    pub transactions: BTreeMap<StepId, Transaction>,
+    /// How it ended.
+    pub outcome: Option<Outcome>,
+    /// How many records there are.
+    pub records: u64,
+}
+
+/// One recovery round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// The flow that planned it.
+    pub flow: String,
+    /// What the flow saw.
+    pub diagnosis: String,
+    /// What it wants sent.
+    pub steps: Vec<PlanStep>,
+}
+
+/// The transaction of one step.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Transaction {
+    /// Every signed version. All of them hold the same nonce.
+    pub attempts: Vec<Attempt>,
+    /// What endpoints last said to a send of each.
+    pub answers: BTreeMap<TxHash, SendAnswer>,
+    /// Where it was included.
+    pub inclusion: Option<Inclusion>,
+    /// Where the step's condition was seen to hold.
+    pub verified: Option<BlockRef>,
+}
+
+/// The next thing to do for an intent. Every duty is idempotent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Simulate, price, and sign; nothing was signed for this step yet.
+    Prepare {
+        /// For which step.
+        step: StepId,
+        /// What to send.
+        call: Content,
+    },
+    /// Signed bytes exist: find out whether they were included, and get them included.
+    Settle {
+        /// For which step.
+        step: StepId,
+        /// The newest signed version.
+        attempt: Attempt,
+    },
+    /// The step's transaction is included; its condition must be seen to hold at or above that block.
+    Verify {
+        /// For which step.
+        step: StepId,
+        /// The condition.
+        check: Check,
+        /// Where the transaction is.
+        inclusion: Inclusion,
+    },
+    /// A plan's transaction was included and reverted: the plan cannot go on.
+    Abort {
+        /// Which step.
+        step: StepId,
+        /// Where.
+        inclusion: Inclusion,
+    },
+    /// The intent's own transaction is included: corroborate it and finish.
+    Conclude {
+        /// Where.
+        inclusion: Inclusion,
+    },
+    /// Nothing: the intent has ended.
+    Nothing(Outcome),
+}
+
+/// Records that do not add up.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("record {at} does not follow from those before it: {why}")]
+pub struct FoldError {
+    /// Its position, from 0.
+    pub at: u64,
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
+impl Intent {
+    /// Folds records, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// [`FoldError`] when the first record is not `Opened` or a later one speaks of something that does not
+    /// exist.
+    pub fn fold<'a>(records: impl IntoIterator<Item = &'a Record>) -> Result<Self, FoldError> {
+        let mut records = records.into_iter();
+        let Some(Record::Opened { account, content }) = records.next() else {
+            return Err(FoldError { at: 0, why: "the first record opens the intent" });
+        };
+        let opened = Self {
+            account: *account,
+            content: content.clone(),
+            grants: Vec::new(),
+            fence: None,
+            rounds: Vec::new(),
+            transactions: BTreeMap::new(),
+            outcome: None,
+            records: 1,
+        };
+        records.try_fold(opened, |state, record| state.next(record))
+    }
+
+    /// The state after one more record.
+    ///
+    /// # Errors
+    ///
+    /// [`FoldError`] when the record speaks of something that does not exist.
+    pub fn next(mut self, record: &Record) -> Result<Self, FoldError> {
+        let at = self.records;
+        let wrong = |why| Err(FoldError { at, why });
+        if self.outcome.is_some() {
+            return wrong("the intent has ended");
+        }
+        match record {
+            Record::Opened { .. } => return wrong("the intent is open already"),
+            Record::Granted { grants } => self.grants.clone_from(grants),
+            Record::Fenced { block } => self.fence = Some(*block),
+            Record::Planned { flow, diagnosis, steps } => self.rounds.push(Round {
+                flow: flow.clone(),
+                diagnosis: diagnosis.clone(),
+                steps: steps.clone(),
+            }),
+            Record::Signed { step, attempt } => {
+                if self.call_of(*step).is_none() {
+                    return wrong("it signs for a step that no plan has");
+                }
+                let transaction = self.transactions.entry(*step).or_default();
+                if transaction.attempts.iter().any(|other| other.nonce != attempt.nonce) {
+                    return wrong("it signs the same step at a second nonce");
+                }
+                transaction.attempts.push(attempt.clone());
+            }
+            Record::Submitted { hash, answer } => {
+                match self.transactions.values_mut().find(|transaction| transaction.signed(*hash)) {
+                    Some(transaction) => drop(transaction.answers.insert(*hash, *answer)),
+                    None => return wrong("it submits what was never signed"),
+                }
+            }
+            Record::Included { step, inclusion } => match self.transactions.get_mut(step) {
+                Some(transaction) if transaction.signed(inclusion.hash) => {
+                    transaction.inclusion = Some(*inclusion);
+                    self.advance_fence(inclusion.block);
+                }
+                Some(_) | None => return wrong("it includes what was never signed"),
+            },
+            Record::Verified { step, block } => match self.transactions.get_mut(step) {
+                Some(transaction) => {
+                    transaction.verified = Some(*block);
+                    self.advance_fence(*block);
+                }
+                None => return wrong("it verifies a step that was never signed"),
+            },
+            Record::Released { nonce } => {
+                self.transactions.retain(|_, tx| tx.attempts.iter().any(|attempt| attempt.nonce != *nonce));
+            }
+            Record::Finished { outcome } => self.outcome = Some(outcome.clone()),
+        }
+        self.records += 1;
+        Ok(self)
+    }
+
+    /// What is to be done next.
+    pub fn due(&self) -> Due {
+        if let Some(outcome) = &self.outcome {
+            return Due::Nothing(outcome.clone());
+        }
+        if let Some((round, plan)) = self.rounds.iter().enumerate().next_back() {
+            for (index, planned) in plan.steps.iter().enumerate() {
+                let step = StepId::Plan { round: round as u32, step: index as u32 };
+                let Some(inclusion) = self.inclusion_of(step) else { return self.start_or_settle(step) };
+                if !inclusion.succeeded {
+                    return Due::Abort { step, inclusion };
+                }
+                let verified = self.transactions.get(&step).is_some_and(|tx| tx.verified.is_some());
+                if let (Some(check), false) = (&planned.until, verified) {
+                    return Due::Verify { step, check: check.clone(), inclusion };
+                }
+            }
+        }
+        match self.inclusion_of(StepId::Effect) {
+            Some(inclusion) => Due::Conclude { inclusion },
+            None => self.start_or_settle(StepId::Effect),
+        }
+    }
+
+    /// What a step sends: the plan's call, or the intent's own.
+    pub fn call_of(&self, step: StepId) -> Option<&Content> {
+        match step {
+            StepId::Effect => Some(&self.content),
+            StepId::Plan { round, step } => {
+                let plan = self.rounds.get(round as usize)?;
+                plan.steps.get(step as usize).map(|planned| &planned.call)
+            }
+        }
+    }
+
+    /// What a step is called in timelines.
+    pub fn label_of(&self, step: StepId) -> &str {
+        match step {
+            StepId::Effect => "send",
+            StepId::Plan { round, step } => self
+                .rounds
+                .get(round as usize)
+                .and_then(|plan| plan.steps.get(step as usize))
+                .map_or("step", |planned| &planned.label),
+        }
+    }
+
+    fn start_or_settle(&self, step: StepId) -> Due {
+        match self.transactions.get(&step).and_then(|transaction| transaction.attempts.last()) {
+            Some(attempt) => Due::Settle { step, attempt: attempt.clone() },
+            None => Due::Prepare {
+                step,
+                call: self.call_of(step).cloned().unwrap_or_else(|| self.content.clone()),
+            },
+        }
+    }
+
+    fn inclusion_of(&self, step: StepId) -> Option<Inclusion> {
+        self.transactions.get(&step).and_then(|transaction| transaction.inclusion)
+    }
+
+    fn advance_fence(&mut self, block: BlockRef) {
+        if self.fence.is_none_or(|fence| fence.number < block.number) {
+            self.fence = Some(block);
+        }
+    }
+}
+
+impl Transaction {
+    fn signed(&self, hash: TxHash) -> bool {
+        self.attempts.iter().any(|attempt| attempt.hash == hash)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloy_primitives::{B256, Bytes, U256};
+
+    use super::*;
+
+    fn block(number: u64) -> BlockRef {
+        BlockRef { number, hash: B256::with_last_byte(number as u8) }
+    }
+
+    fn call(to: u8) -> Content {
+        Content { to: Address::with_last_byte(to), value: U256::ZERO, input: Bytes::new() }
+    }
+
+    fn attempt(nonce: u64, hash: u8) -> Attempt {
+        Attempt {
+            nonce,
+            hash: B256::with_last_byte(hash),
+            raw: Bytes::new(),
+            gas_limit: 21_000,
+            max_fee_per_gas: 1,
+        }
+    }
+
+    fn inclusion(hash: u8, at: u64) -> Inclusion {
+        Inclusion { hash: B256::with_last_byte(hash), block: block(at), succeeded: true, gas_used: 1 }
+    }
+
+    /// Approve, then register: every record of a run with one recovery round.
+    fn story() -> Vec<Record> {
+        let approve = StepId::Plan { round: 0, step: 0 };
+        let check = Check { to: Address::with_last_byte(7), input: Bytes::new(), at_least: U256::ONE };
+        vec![
+            Record::Opened { account: Address::with_last_byte(1), content: call(2) },
+            Record::Fenced { block: block(5) },
+            Record::Planned {
+                flow: "allowance".into(),
+                diagnosis: "0 of 1".into(),
+                steps: vec![PlanStep { label: "approve".into(), call: call(3), until: Some(check) }],
+            },
+            Record::Signed { step: approve, attempt: attempt(0, 10) },
+            Record::Submitted { hash: B256::with_last_byte(10), answer: SendAnswer::Unknown },
+            Record::Included { step: approve, inclusion: inclusion(10, 6) },
+            Record::Verified { step: approve, block: block(7) },
+            Record::Signed { step: StepId::Effect, attempt: attempt(1, 11) },
+            Record::Included { step: StepId::Effect, inclusion: inclusion(11, 8) },
+            Record::Finished {
+                outcome: Outcome::Included { inclusion: inclusion(11, 8), corroborated: true },
+            },
+        ]
+    }
+
+    #[test]
+    fn each_prefix_of_a_run_has_its_duty() {
+        let story = story();
+        let duties: Vec<&str> = (1..=story.len())
+            .map(|n| match Intent::fold(&story[..n]).expect("the story adds up").due() {
+                Due::Prepare { step: StepId::Effect, .. } => "prepare the effect",
+                Due::Prepare { .. } => "prepare the plan",
+                Due::Settle { step: StepId::Effect, .. } => "settle the effect",
+                Due::Settle { .. } => "settle the plan",
+                Due::Verify { .. } => "verify",
+                Due::Abort { .. } => "abort",
+                Due::Conclude { .. } => "conclude",
+                Due::Nothing(_) => "nothing",
+            })
+            .collect();
+        assert_eq!(
+            duties,
+            [
+                "prepare the effect",
+                "prepare the effect",
+                "prepare the plan",
+                "settle the plan",
+                "settle the plan",
+                "verify",
+                "prepare the effect",
+                "settle the effect",
+                "conclude",
+                "nothing",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_fence_rises_with_inclusion_and_verification_and_never_falls() {
+        let story = story();
+        let fence = |n| Intent::fold(&story[..n]).expect("the story adds up").fence.map(|fence| fence.number);
+        assert_eq!(
+            [fence(1), fence(2), fence(6), fence(7), fence(9)],
+            [None, Some(5), Some(6), Some(7), Some(8)]
+        );
+    }
+
+    #[test]
+    fn a_released_nonce_reopens_its_step() {
+        let mut story = story();
+        story.truncate(8);
+        story.push(Record::Released { nonce: 1 });
+        let intent = Intent::fold(&story).expect("the story adds up");
+        assert!(matches!(intent.due(), Due::Prepare { step: StepId::Effect, .. }));
+        assert!(intent.transactions.contains_key(&StepId::Plan { round: 0, step: 0 }));
+    }
+
+    #[test]
+    fn a_plan_that_reverted_aborts() {
+        let mut story = story();
+        story.truncate(5);
+        story.push(Record::Included {
+            step: StepId::Plan { round: 0, step: 0 },
+            inclusion: Inclusion { succeeded: false, ..inclusion(10, 6) },
+        });
+        assert!(matches!(Intent::fold(&story).expect("adds up").due(), Due::Abort { .. }));
+    }
+
+    #[test]
+    fn records_that_do_not_add_up_are_refused() {
+        let check = |records: &[Record], why: &str| {
+            assert_eq!(Intent::fold(records).expect_err("it does not add up").why, why);
+        };
+        let story = story();
+        check(&story[1..], "the first record opens the intent");
+        check(&[story[0].clone(), story[0].clone()], "the intent is open already");
+        check(&[story[0].clone(), story[3].clone()], "it signs for a step that no plan has");
+        check(&[story[0].clone(), story[8].clone()], "it includes what was never signed");
+        check(&[story[0].clone(), story[9].clone(), story[1].clone()], "the intent has ended");
+        let second = Record::Signed { step: StepId::Effect, attempt: attempt(2, 12) };
+        check(&[story[..8].to_vec(), vec![second]].concat(), "it signs the same step at a second nonce");
+    }
+}
