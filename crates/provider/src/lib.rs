@@ -1,1 +1,32 @@
+//! Endpoints, the failover transport for alloy, the head tracker, and pinned sessions.
 //!
+//! This crate is the shell around the decisions of `backstay-core`: it locks them, asks, unlocks, awaits,
+//! and tells them what came of it. Users meet it through the crate `backstay`.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `config` | the endpoints and how they are used |
+//! | `endpoints` | the pool: every call to an endpoint goes through here |
+//! | `http`, `wire` | one HTTP exchange, one JSON-RPC envelope |
+//! | `connect`, `track` | who serves the right chain, and how far it has come |
+//! | `route`, `transport` | a read on one endpoint after another, as an alloy transport |
+//! | `send` | one signed transaction, with its three outcomes |
+//! | `session` | a line of dependent reads: pin, fence, trail |
+
+mod config;
+mod connect;
+mod endpoints;
+mod gate;
+mod http;
+mod route;
+mod send;
+mod session;
+mod track;
+mod transport;
+mod wire;
+
+pub use config::{EndpointConfig, ProviderConfig};
+pub use endpoints::{CallReport, Endpoints};
+pub use send::Submission;
+pub use session::{FoundReceipt, Session};
+pub use transport::{Failover, error_of};

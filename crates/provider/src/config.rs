@@ -1,0 +1,137 @@
+//! The endpoints and how they are used.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use alloy::primitives::B256;
+use backstay_core::{EndpointName, Error, Result, endpoint::PoolConfig};
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+/// One RPC address with a name.
+///
+/// `Debug` shows name and host only: a URL and its headers may hold keys.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct EndpointConfig {
+    /// The name by which logs, errors and timelines call it. Unique in its client.
+    pub name: EndpointName,
+    /// An `http` or `https` URL. User and password in it become a basic `Authorization` header.
+    pub url: String,
+    /// Headers to send with each request, such as an API key. Default: none.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+}
+
+impl EndpointConfig {
+    /// An endpoint without headers.
+    pub fn new(name: impl AsRef<str>, url: impl Into<String>) -> Self {
+        Self { name: EndpointName::from(name.as_ref()), url: url.into(), headers: BTreeMap::new() }
+    }
+
+    /// The parsed URL.
+    pub(crate) fn parse(&self) -> Result<Url> {
+        let wrong = |why: &str| {
+            Error::config(format!(
+                "endpoint `{}`: its url {why}; write it as http://host:port or https://host/path",
+                self.name
+            ))
+        };
+        let url = Url::parse(&self.url).map_err(|error| wrong(&format!("cannot be parsed ({error})")))?;
+        match url.scheme() {
+            "http" | "https" if url.host_str().is_some_and(|host| !host.is_empty()) => Ok(url),
+            "http" | "https" => Err(wrong("has no host")),
+            other => Err(wrong(&format!("has the scheme `{other}`, which is not supported"))),
+        }
+    }
+}
+
+impl fmt::Debug for EndpointConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = Url::parse(&self.url).ok().and_then(|url| url.host_str().map(str::to_owned));
+        f.debug_struct("EndpointConfig").field("name", &self.name).field("host", &host).finish_non_exhaustive()
+    }
+}
+
+/// How endpoints are used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct ProviderConfig {
+    /// The hash of block 0 (E1). Default: what the journal recorded, else what most endpoints serve.
+    pub genesis: Option<B256>,
+    /// The longest that one attempt at one endpoint may take (R8). Default 20 s.
+    #[serde(with = "humantime_serde")]
+    pub attempt_timeout: Duration,
+    /// The longest that one operation may take over all its attempts (R8). Default 60 s.
+    #[serde(with = "humantime_serde")]
+    pub operation_timeout: Duration,
+    /// The longest that `connect()` may take (R8). Default 30 s.
+    #[serde(with = "humantime_serde")]
+    pub connect_timeout: Duration,
+    /// How often identity is checked again (E1). Default 60 s.
+    #[serde(with = "humantime_serde")]
+    pub identity_recheck: Duration,
+    /// How often each endpoint is asked for its head. Default: half the block time, between 100 ms and 6 s.
+    #[serde(with = "humantime_serde")]
+    pub head_poll: Option<Duration>,
+    /// How long a send whose outcome is unknown is looked up before the bytes are sent again (T3). Default
+    /// 3 s.
+    #[serde(with = "humantime_serde")]
+    pub lookup_budget: Duration,
+    /// How long a session's pin may lack the fence before the session moves (S7). Default: three block
+    /// times, at least 3 s.
+    #[serde(with = "humantime_serde")]
+    pub fence_patience: Option<Duration>,
+    /// The largest reply body, in bytes; a larger one is a fault. Default 64 MiB.
+    pub max_reply: usize,
+    /// How endpoints are judged.
+    pub pool: PoolConfig,
+}
+
+impl Default for ProviderConfig {
+    fn default() -> Self {
+        Self {
+            genesis: None,
+            attempt_timeout: Duration::from_secs(20),
+            operation_timeout: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(30),
+            identity_recheck: Duration::from_secs(60),
+            head_poll: None,
+            lookup_budget: Duration::from_secs(3),
+            fence_patience: None,
+            max_reply: 64 << 20,
+            pool: PoolConfig::default(),
+        }
+    }
+}
+
+impl ProviderConfig {
+    /// Checks the values against each other.
+    ///
+    /// # Errors
+    ///
+    /// A configuration error that names the key.
+    pub fn validate(&self) -> Result<()> {
+        let positive = [
+            ("attempt_timeout", self.attempt_timeout),
+            ("operation_timeout", self.operation_timeout),
+            ("connect_timeout", self.connect_timeout),
+            ("identity_recheck", self.identity_recheck),
+            ("head_poll", self.head_poll.unwrap_or(Duration::MAX)),
+            ("pool.block_time", self.pool.block_time.unwrap_or(Duration::MAX)),
+            ("pool.breaker.cooldown", self.pool.breaker.cooldown),
+            ("pool.breaker.half_life", self.pool.breaker.half_life),
+        ];
+        if let Some((key, _)) = positive.iter().find(|(_, value)| value.is_zero()) {
+            return Err(Error::config(format!("`{key}` is zero; give it a duration such as \"2s\"")));
+        }
+        if self.pool.breaker.max_cooldown < self.pool.breaker.cooldown {
+            return Err(Error::config("`pool.breaker.max_cooldown` is below `pool.breaker.cooldown`"));
+        }
+        if self.pool.breaker.faults == 0 {
+            return Err(Error::config("`pool.breaker.faults` is zero; the breaker would never close"));
+        }
+        Ok(())
+    }
+}

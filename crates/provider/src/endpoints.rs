@@ -1,0 +1,331 @@
+//! The pool: every call to an endpoint goes through here.
+
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, atomic::AtomicU64, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use alloy::{primitives::Address, rpc::json_rpc::Id};
+use backstay_core::{
+    BlockRef, EndpointName, Error, Result,
+    endpoint::{EndpointId, EndpointStatus, Header, Need, Pick, Pool},
+    error::Attempt,
+    failure::{Classifier, FaultKind, Verdict},
+};
+use tokio::task::AbortHandle;
+
+use crate::{
+    config::{EndpointConfig, ProviderConfig},
+    http::{self, HttpClient, Target},
+    wire::{self, Call, Reply},
+};
+
+/// The endpoints of one chain, identified and tracked.
+///
+/// A cheap handle. The head tracker ends when the last handle is dropped.
+#[derive(Clone)]
+pub struct Endpoints {
+    pub(crate) shared: Arc<Shared>,
+    /// Ends the tracker with the last handle. The tracker itself holds only `shared`.
+    _tracker: Arc<Tracker>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) chain_id: u64,
+    pub(crate) config: ProviderConfig,
+    pub(crate) classifier: Classifier,
+    pub(crate) managed: RwLock<HashSet<Address>>,
+    pub(crate) failovers: AtomicU64,
+    pool: Mutex<Pool>,
+    targets: Vec<Target>,
+    http: HttpClient,
+    ids: AtomicU64,
+}
+
+struct Tracker(AbortHandle);
+
+impl Drop for Tracker {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// One call to one endpoint, as it is logged.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CallReport {
+    /// Which endpoint.
+    pub endpoint: EndpointName,
+    /// The method.
+    pub method: String,
+    /// What it came to.
+    pub verdict: String,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Where calls are logged: a session's trail, or nowhere.
+pub(crate) type Log<'a> = &'a (dyn Fn(CallReport) + Send + Sync);
+
+/// Calls that nobody but `tracing` hears of.
+pub(crate) fn quietly(_: CallReport) {}
+
+/// What an endpoint said to some calls, in their order.
+pub(crate) struct Exchange {
+    pub(crate) replies: Vec<Reply>,
+    /// Whether bytes may have reached the endpoint.
+    pub(crate) sent: bool,
+    pub(crate) took: Duration,
+}
+
+impl Endpoints {
+    pub(crate) fn new(shared: Arc<Shared>, tracker: AbortHandle) -> Self {
+        Self { shared, _tracker: Arc::new(Tracker(tracker)) }
+    }
+
+    /// The chain id.
+    pub fn chain_id(&self) -> u64 {
+        self.shared.chain_id
+    }
+
+    /// How they are used.
+    pub fn config(&self) -> &ProviderConfig {
+        &self.shared.config
+    }
+
+    /// A snapshot of every endpoint.
+    pub fn status(&self) -> Vec<EndpointStatus> {
+        self.shared.pool().status(now())
+    }
+
+    /// The highest head of an identified endpoint.
+    pub fn frontier(&self) -> Option<Header> {
+        self.shared.pool().frontier()
+    }
+
+    /// The chain's block time, configured or measured.
+    pub fn block_time(&self) -> Duration {
+        self.shared.pool().block_time()
+    }
+
+    /// How many calls went on to a second endpoint, or further, because the one before it failed them.
+    pub fn failovers(&self) -> u64 {
+        self.shared.failovers.load(Ordering::Relaxed)
+    }
+
+    /// Whether bytes that this client signs for the account must go through its nonce line: raw sends for
+    /// it are refused from here on.
+    pub fn manage(&self, account: Address) {
+        self.shared.managed.write().unwrap_or_else(PoisonError::into_inner).insert(account);
+    }
+
+    /// Whether a second identified endpoint shows the block as canonical (T8): `Some(true)` when one does,
+    /// `Some(false)` when none does yet, `None` when there is no second endpoint to ask.
+    pub async fn corroborated(&self, block: BlockRef, by: Option<EndpointName>) -> Option<bool> {
+        let others: Vec<EndpointId> = {
+            let pool = self.shared.pool();
+            let first = pool.ids().find(|id| by.as_ref() == Some(&pool.get(*id).name));
+            if pool.corroborations(block, first) > 0 {
+                return Some(true);
+            }
+            let other = |id: &EndpointId| Some(*id) != first && pool.get(*id).is_well();
+            pool.ids().filter(other).collect()
+        };
+        if others.is_empty() {
+            return None;
+        }
+        for id in others {
+            let header = self.shared.header(id, &format!("\"0x{:x}\"", block.number)).await;
+            if header.is_ok_and(|header| header.is_some_and(|header| header.hash == block.hash)) {
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+}
+
+impl fmt::Debug for Endpoints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pool = self.shared.pool();
+        let names: Vec<_> = pool.ids().map(|id| pool.get(id).name.clone()).collect();
+        f.debug_struct("Endpoints").field("chain_id", &self.shared.chain_id).field("endpoints", &names).finish()
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(
+        chain_id: u64,
+        endpoints: &[EndpointConfig],
+        config: ProviderConfig,
+        classifier: Classifier,
+    ) -> Result<Self> {
+        config.validate()?;
+        if endpoints.is_empty() {
+            return Err(Error::config("no endpoint is configured; add at least one with a name and a url"));
+        }
+        let mut names = HashSet::new();
+        for endpoint in endpoints {
+            if endpoint.name.as_str().trim().is_empty() {
+                return Err(Error::config("an endpoint has an empty name; logs and errors call it by its name"));
+            }
+            if !names.insert(&endpoint.name) {
+                return Err(Error::config(format!(
+                    "two endpoints are named `{}`; give each its own name",
+                    endpoint.name
+                )));
+            }
+        }
+        let targets = endpoints.iter().map(Target::new).collect::<Result<_>>()?;
+        let names = endpoints.iter().map(|endpoint| endpoint.name.clone());
+        Ok(Self {
+            chain_id,
+            pool: Mutex::new(Pool::new(config.pool, seed(), names)),
+            config,
+            classifier,
+            managed: RwLock::default(),
+            failovers: AtomicU64::new(0),
+            targets,
+            http: http::client(),
+            ids: AtomicU64::new(0),
+        })
+    }
+
+    /// The decisions' state. Locked to ask or to tell, never across an await.
+    pub(crate) fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A request of our own.
+    pub(crate) fn call(&self, method: impl Into<std::borrow::Cow<'static, str>>, params: &str) -> Call {
+        Call::new(Id::Number(self.ids.fetch_add(1, Ordering::Relaxed)), method, params)
+    }
+
+    pub(crate) fn name(&self, id: EndpointId) -> EndpointName {
+        self.pool().get(id).name.clone()
+    }
+
+    /// Chooses the endpoint for the next try. It must be given to [`Shared::exchange`].
+    pub(crate) fn begin(
+        &self,
+        need: Need,
+        method: &str,
+        prefer: Option<EndpointId>,
+        tried: &[EndpointId],
+    ) -> Option<Started<'_>> {
+        let pick = self.pool().begin(need, method, prefer, tried, now())?;
+        Some(Started { shared: self, pick: Some(pick), id: pick.id })
+    }
+
+    /// Admits a call of the tracker.
+    pub(crate) fn begin_tracking(&self, id: EndpointId) -> Option<Started<'_>> {
+        let pick = self.pool().begin_tracking(id, now())?;
+        Some(Started { shared: self, pick: Some(pick), id })
+    }
+
+    /// Admits a call to this very endpoint, such as a second question about its own answer.
+    pub(crate) fn begin_at(&self, id: EndpointId) -> Started<'_> {
+        Started { shared: self, pick: Some(Pick { id, probe: false }), id }
+    }
+
+    /// Sends calls to the endpoint that was chosen, and tells the pool how it went.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it abandons the call and frees the breaker's probe; the request may have been received.
+    pub(crate) async fn exchange(
+        &self,
+        mut started: Started<'_>,
+        calls: &[&Call],
+        timeout: Duration,
+        log: Log<'_>,
+    ) -> Exchange {
+        let begun = now();
+        let id = started.id;
+        let post = http::post(&self.http, &self.targets[id.0], wire::body(calls), self.config.max_reply);
+        let (replies, sent) = match tokio::time::timeout(timeout, post).await {
+            Ok(Ok(reply)) => (wire::read(calls, &reply, &self.classifier), true),
+            Ok(Err(broken)) => (calls.iter().map(|_| Reply::fault(broken.kind)).collect(), broken.sent),
+            Err(_) => (calls.iter().map(|_| Reply::fault(FaultKind::Timeout)).collect(), true),
+        };
+        let took = now().saturating_duration_since(begun);
+        let name = started.end(calls, &replies);
+        for (call, reply) in calls.iter().zip(&replies) {
+            let verdict = match reply.is_null() {
+                true => "null".to_owned(),
+                false => reply.verdict.label().to_owned(),
+            };
+            tracing::debug!(endpoint = %name, method = %call.method, %verdict, took_ms = took.as_millis(), "call");
+            log(CallReport { endpoint: name.clone(), method: call.method.to_string(), verdict, took });
+        }
+        Exchange { replies, sent, took }
+    }
+
+    /// The header of a block at one endpoint, by number or tag (JSON text). Counts as tracking.
+    pub(crate) async fn header(&self, id: EndpointId, block: &str) -> Result<Option<Header>, Verdict> {
+        let call = self.call("eth_getBlockByNumber", &format!("[{block},false]"));
+        let reply = self.track(id, &call).await?;
+        match reply.result().map(crate::track::parse_header) {
+            Some(Ok(header)) => Ok(header),
+            Some(Err(_)) | None => Err(Verdict::Fault(FaultKind::NotJson)),
+        }
+    }
+
+    /// One call of the tracker to one endpoint.
+    pub(crate) async fn track(&self, id: EndpointId, call: &Call) -> Result<Reply, Verdict> {
+        let Some(started) = self.begin_tracking(id) else { return Err(Verdict::Fault(FaultKind::Refused)) };
+        let timeout = self.config.attempt_timeout;
+        let reply = self.exchange(started, &[call], timeout, &quietly).await.replies.remove(0);
+        match reply.verdict {
+            Verdict::Answer => Ok(reply),
+            other => Err(other),
+        }
+    }
+}
+
+/// An admitted call. Dropped before it ends, it is abandoned: a probe frees its place.
+pub(crate) struct Started<'a> {
+    shared: &'a Shared,
+    pick: Option<Pick>,
+    pub(crate) id: EndpointId,
+}
+
+impl Started<'_> {
+    fn end(&mut self, calls: &[&Call], replies: &[Reply]) -> EndpointName {
+        let mut pool = self.shared.pool();
+        if let Some(pick) = self.pick.take() {
+            // One exchange counts once. A fault of any element is what it is remembered by.
+            let fault = replies.iter().position(|reply| matches!(reply.verdict, Verdict::Fault(_)));
+            let worst = fault.unwrap_or(0);
+            if let (Some(call), Some(reply)) = (calls.get(worst), replies.get(worst)) {
+                pool.end(pick, &call.method, &reply.verdict, now());
+            }
+        }
+        pool.get(self.id).name.clone()
+    }
+}
+
+impl Drop for Started<'_> {
+    fn drop(&mut self) {
+        if let Some(pick) = self.pick.take() {
+            self.shared.pool().abandon(pick, now());
+        }
+    }
+}
+
+/// An attempt, as errors list it.
+pub(crate) fn attempt(report: &CallReport) -> Attempt {
+    Attempt { endpoint: report.endpoint.clone(), verdict: report.verdict.clone(), took: report.took }
+}
+
+/// The monotonic clock that decisions are given.
+pub(crate) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// Something that differs from process to process, to keep their probes apart.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}

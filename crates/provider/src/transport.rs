@@ -1,0 +1,160 @@
+//! Failover as an alloy transport: `sol!` bindings, fillers and multicalls work over it unchanged (R11).
+
+use std::{sync::Arc, task};
+
+use alloy::{
+    consensus::transaction::TxHashRef,
+    eips::Decodable2718,
+    primitives::{Bytes, TxHash, keccak256},
+    rpc::json_rpc::{RequestPacket, Response, ResponsePacket, ResponsePayload, RpcError},
+    transports::{TransportError, TransportErrorKind, TransportFut},
+};
+use backstay_core::{Delivery, Error, ErrorKind, Retry, endpoint::Need, tx::SendAnswer};
+use serde_json::value::to_raw_value;
+use tower::Service;
+
+use crate::{
+    endpoints::{Endpoints, Shared, quietly},
+    gate::{Sends, sends},
+    wire::Call,
+};
+
+/// An alloy transport over all endpoints.
+#[derive(Clone, Debug)]
+pub struct Failover(Endpoints);
+
+impl Endpoints {
+    /// The failover transport. It reserves nothing until it is called.
+    pub fn transport(&self) -> Failover {
+        Failover(self.clone())
+    }
+}
+
+impl Service<RequestPacket> for Failover {
+    type Response = ResponsePacket;
+    type Error = TransportError;
+    type Future = TransportFut<'static>;
+
+    fn poll_ready(&mut self, _: &mut task::Context<'_>) -> task::Poll<Result<(), Self::Error>> {
+        task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: RequestPacket) -> Self::Future {
+        let endpoints = self.0.clone();
+        Box::pin(async move {
+            let shared = &endpoints.shared;
+            match request {
+                RequestPacket::Single(request) => {
+                    let call = Call::from_alloy(&request);
+                    let payload = answer(shared, std::slice::from_ref(&call)).await.remove(0)?;
+                    Ok(ResponsePacket::Single(Response { id: call.id, payload }))
+                }
+                RequestPacket::Batch(requests) => {
+                    let calls: Vec<Call> = requests.iter().map(Call::from_alloy).collect();
+                    let payloads = answer(shared, &calls).await;
+                    let mut responses = Vec::with_capacity(calls.len());
+                    for (call, payload) in calls.into_iter().zip(payloads) {
+                        // Alloy has no place for one element's transport error beside another's answer.
+                        responses.push(Response { id: call.id, payload: payload? });
+                    }
+                    Ok(ResponsePacket::Batch(responses))
+                }
+            }
+        })
+    }
+}
+
+/// Answers calls in their order: sends one by one through the gate, all reads as one batch.
+async fn answer(shared: &Arc<Shared>, calls: &[Call]) -> Vec<Result<ResponsePayload, TransportError>> {
+    let mut answers: Vec<Option<Result<ResponsePayload, TransportError>>> = calls.iter().map(|_| None).collect();
+    let mut reads = Vec::new();
+    for (index, call) in calls.iter().enumerate() {
+        match sends(&call.method) {
+            Sends::No => reads.push(index),
+            Sends::Raw => answers[index] = Some(send(shared, call).await),
+            Sends::Once => {
+                answers[index] = Some(match shared.pass_gate(call) {
+                    Ok(()) => {
+                        let one = std::slice::from_ref(call);
+                        shared.route(one, Need::Send, &quietly).await.remove(0).map_err(to_alloy)
+                    }
+                    Err(error) => Err(to_alloy(error)),
+                });
+            }
+        }
+    }
+    let batch: Vec<Call> = reads.iter().map(|index| calls[*index].clone()).collect();
+    for (index, answer) in reads.into_iter().zip(shared.route(&batch, Need::Current, &quietly).await) {
+        answers[index] = Some(answer.map_err(to_alloy));
+    }
+    let unanswered = || Err(to_alloy(Error::new(ErrorKind::Closed, "the request was not answered")));
+    answers.into_iter().map(|answer| answer.unwrap_or_else(unanswered)).collect()
+}
+
+/// Sends the raw bytes of an account that this client does not manage.
+async fn send(shared: &Arc<Shared>, call: &Call) -> Result<ResponsePayload, TransportError> {
+    shared.pass_gate(call).map_err(to_alloy)?;
+    let raw = call.params().and_then(|params| serde_json::from_str::<(Bytes,)>(params).ok());
+    let Some((raw,)) = raw else {
+        let message = "eth_sendRawTransaction: its parameters are not one string of bytes; nothing was sent";
+        return Err(to_alloy(Error::new(ErrorKind::Invalid, message)));
+    };
+    let hash = hash_of(&raw);
+    let submission = shared.submit(&raw, hash, None, &quietly).await;
+    let delivery = match submission.answer {
+        SendAnswer::Accepted => {
+            return to_raw_value(&hash)
+                .map(ResponsePayload::Success)
+                .map_err(|error| TransportError::ser_err(error));
+        }
+        SendAnswer::Refused(_) => match submission.refusal {
+            Some(error) => return Ok(ResponsePayload::Failure(error)),
+            None => Delivery::Refused,
+        },
+        SendAnswer::Unknown => Delivery::Unknown,
+        SendAnswer::NotSent => {
+            let error = shared.exhausted(&call.method, Need::Send, submission.attempts, false);
+            return Err(to_alloy(error));
+        }
+    };
+    let message = format!(
+        "eth_sendRawTransaction: no endpoint confirmed {hash}; treat it as sent until the chain says otherwise"
+    );
+    let error = Error::new(ErrorKind::Unavailable, message)
+        .with_retry(Retry::Later)
+        .with_delivery(delivery)
+        .with_attempts(submission.attempts);
+    Err(to_alloy(error))
+}
+
+/// The hash that the chain will know these bytes by. Blob transactions travel with a sidecar that is not
+/// part of it.
+fn hash_of(raw: &Bytes) -> TxHash {
+    match alloy::consensus::TxEnvelope::decode_2718(&mut raw.as_ref()) {
+        Ok(transaction) => *transaction.tx_hash(),
+        Err(_) => keccak256(raw),
+    }
+}
+
+/// Our error, as it crosses alloy.
+pub(crate) fn to_alloy(error: Error) -> TransportError {
+    TransportErrorKind::custom(error)
+}
+
+/// Gets Backstay's error back out of an alloy transport error; `None` for an error that a node answered
+/// with, which stays alloy's own JSON-RPC error.
+///
+/// ```
+/// # use alloy::transports::TransportError;
+/// # fn example(error: TransportError) {
+/// if let Some(error) = backstay_provider::error_of(&error) {
+///     println!("{:?}, may be sent: {:?}", error.kind(), error.delivery());
+/// }
+/// # }
+/// ```
+pub fn error_of(error: &TransportError) -> Option<&Error> {
+    match error {
+        RpcError::Transport(TransportErrorKind::Custom(inner)) => inner.downcast_ref(),
+        _ => None,
+    }
+}

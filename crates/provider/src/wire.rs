@@ -1,0 +1,284 @@
+//! JSON-RPC envelopes: what is written and what is read.
+
+use std::borrow::Cow;
+
+use alloy::{
+    rpc::json_rpc::{ErrorPayload, Id, ResponsePayload, SerializedRequest},
+    transports::TransportResult,
+};
+use backstay_core::failure::{Classifier, Content, FaultKind, Reply as Shown, RpcError, Verdict};
+use bytes::Bytes;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::http::HttpReply;
+
+/// One request.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) id: Id,
+    pub(crate) method: Cow<'static, str>,
+    /// The whole request object.
+    text: String,
+}
+
+/// What one request came to at one endpoint.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    pub(crate) verdict: Verdict,
+    /// `None` where the endpoint gave nothing that a caller could be handed.
+    pub(crate) payload: Option<ResponsePayload>,
+}
+
+impl Call {
+    /// A request of our own. `params` is a JSON array.
+    pub(crate) fn new(id: Id, method: impl Into<Cow<'static, str>>, params: &str) -> Self {
+        let method = method.into();
+        let id_text = serde_json::to_string(&id).unwrap_or_else(|_| "null".into());
+        let text = format!(r#"{{"jsonrpc":"2.0","id":{id_text},"method":"{method}","params":{params}}}"#);
+        Self { id, method, text }
+    }
+
+    /// A request as alloy serialised it.
+    pub(crate) fn from_alloy(request: &SerializedRequest) -> Self {
+        Self {
+            id: request.id().clone(),
+            method: request.method_clone(),
+            text: request.serialized().get().to_owned(),
+        }
+    }
+
+    /// The JSON text of the parameters; `None` where there are none.
+    pub(crate) fn params(&self) -> Option<&str> {
+        #[derive(Deserialize)]
+        struct Params<'a> {
+            #[serde(borrow)]
+            params: Option<&'a RawValue>,
+        }
+        serde_json::from_str::<Params<'_>>(&self.text).ok()?.params.map(RawValue::get)
+    }
+}
+
+impl Reply {
+    pub(crate) const fn fault(kind: FaultKind) -> Self {
+        Self { verdict: Verdict::Fault(kind), payload: None }
+    }
+
+    /// The JSON text of a result.
+    pub(crate) fn result(&self) -> Option<&str> {
+        match &self.payload {
+            Some(ResponsePayload::Success(result)) => Some(result.get()),
+            Some(ResponsePayload::Failure(_)) | None => None,
+        }
+    }
+
+    /// Whether the result is `null`.
+    pub(crate) fn is_null(&self) -> bool {
+        self.result() == Some("null")
+    }
+}
+
+/// The body of a request: an object, or an array of them.
+pub(crate) fn body(calls: &[&Call]) -> Bytes {
+    match calls {
+        [call] => Bytes::from(call.text.clone()),
+        calls => {
+            let texts: Vec<&str> = calls.iter().map(|call| call.text.as_str()).collect();
+            Bytes::from(format!("[{}]", texts.join(",")))
+        }
+    }
+}
+
+/// Reads the replies to `calls` out of an HTTP reply, in the order of the calls. Matched by id, never by
+/// position (V4).
+pub(crate) fn read(calls: &[&Call], http: &HttpReply, classifier: &Classifier) -> Vec<Reply> {
+    let all = |reply: Reply| calls.iter().map(|_| reply.clone()).collect();
+    let reader = Reader { http, classifier };
+    match calls {
+        [call] => match serde_json::from_slice::<Envelope<'_>>(&http.body) {
+            Ok(envelope) => vec![reader.one(call, &envelope)],
+            Err(error) => vec![reader.unreadable(call, &error)],
+        },
+        [first, ..] => match serde_json::from_slice::<Vec<Envelope<'_>>>(&http.body) {
+            Ok(envelopes) => {
+                let find = |call: &&Call| envelopes.iter().find(|envelope| envelope.is_to(call));
+                let read = |call: &&Call| {
+                    find(call).map_or(Reply::fault(FaultKind::WrongId), |envelope| reader.one(call, envelope))
+                };
+                calls.iter().map(read).collect()
+            }
+            // A single error object in answer to a batch speaks for all of it: a limit, mostly.
+            Err(error) => match serde_json::from_slice::<Envelope<'_>>(&http.body) {
+                Ok(envelope) if envelope.error.is_some() => {
+                    all(match reader.one(first, &envelope).verdict {
+                        Verdict::RateLimited { after } => {
+                            Reply { verdict: Verdict::RateLimited { after }, payload: None }
+                        }
+                        _ => Reply::fault(FaultKind::Server),
+                    })
+                }
+                Ok(_) | Err(_) => all(reader.unreadable(first, &error)),
+            },
+        },
+        [] => Vec::new(),
+    }
+}
+
+struct Reader<'a> {
+    http: &'a HttpReply,
+    classifier: &'a Classifier,
+}
+
+impl Reader<'_> {
+    fn one(&self, call: &Call, envelope: &Envelope<'_>) -> Reply {
+        let error = envelope.error.filter(|error| error.get() != "null");
+        match (error, envelope.result) {
+            // An error may come without an id: the server could not read ours, or did not try.
+            (Some(error), _) if envelope.is_to(call) || envelope.has_no_id() => {
+                let payload = error_payload(error);
+                let shown = RpcError {
+                    code: payload.code,
+                    message: &payload.message,
+                    data: payload.data.as_deref().map(RawValue::get),
+                };
+                let verdict = self.classify(&call.method, Content::Error(shown));
+                Reply { verdict, payload: Some(ResponsePayload::Failure(payload)) }
+            }
+            (None, Some(result)) if envelope.is_to(call) => Reply {
+                verdict: self.classify(&call.method, Content::Result(result.get())),
+                payload: Some(ResponsePayload::Success(result.to_owned())),
+            },
+            (Some(_), _) | (None, Some(_)) => Reply::fault(FaultKind::WrongId),
+            (None, None) => self.text(call),
+        }
+    }
+
+    fn unreadable(&self, call: &Call, error: &serde_json::Error) -> Reply {
+        let starts_as_json = self.http.body.iter().find(|byte| !byte.is_ascii_whitespace());
+        match starts_as_json {
+            Some(b'{' | b'[') if error.is_eof() => Reply::fault(FaultKind::Truncated),
+            _ => self.text(call),
+        }
+    }
+
+    fn text(&self, call: &Call) -> Reply {
+        let text = String::from_utf8_lossy(&self.http.body);
+        Reply { verdict: self.classify(&call.method, Content::Text(&text)), payload: None }
+    }
+
+    fn classify(&self, method: &str, content: Content<'_>) -> Verdict {
+        let shown = Shown {
+            method,
+            status: Some(self.http.status),
+            retry_after: self.http.retry_after,
+            content,
+        };
+        self.classifier.classify(&shown)
+    }
+}
+
+/// A reply object, read leniently: `error` may be null, its code a string, the whole of it a text.
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    error: Option<&'a RawValue>,
+}
+
+impl Envelope<'_> {
+    fn is_to(&self, call: &Call) -> bool {
+        let id = self.id.and_then(|id| serde_json::from_str::<Id>(id.get()).ok());
+        id.is_some_and(|id| id == call.id)
+    }
+
+    fn has_no_id(&self) -> bool {
+        self.id.is_none_or(|id| id.get() == "null")
+    }
+}
+
+/// Tells `null` from absent, which `Option` alone does not.
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+fn error_payload(error: &RawValue) -> ErrorPayload {
+    #[derive(Deserialize)]
+    struct Lenient {
+        #[serde(default)]
+        code: serde_json::Value,
+        #[serde(default)]
+        message: Option<String>,
+        #[serde(default)]
+        data: Option<Box<RawValue>>,
+    }
+    let plain = |message: String| ErrorPayload { code: 0, message: message.into(), data: None };
+    match serde_json::from_str::<Lenient>(error.get()) {
+        Ok(lenient) => {
+            let code = match &lenient.code {
+                serde_json::Value::String(text) => text.parse().ok(),
+                other => other.as_i64(),
+            };
+            let message = lenient.message.unwrap_or_default().into();
+            ErrorPayload { code: code.unwrap_or_default(), message, data: lenient.data }
+        }
+        Err(_) => plain(serde_json::from_str::<String>(error.get()).unwrap_or_else(|_| error.get().to_owned())),
+    }
+}
+
+/// A result of our own, for alloy.
+pub(crate) fn known(json: &str) -> TransportResult<ResponsePayload> {
+    let value: serde_json::Value =
+        serde_json::from_str(json).map_err(|error| alloy::transports::TransportError::deser_err(error, json))?;
+    to_raw_value(&value)
+        .map(ResponsePayload::Success)
+        .map_err(|error| alloy::transports::TransportError::deser_err(error, json))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(body: &str) -> HttpReply {
+        HttpReply { status: 200, retry_after: None, body: Bytes::copy_from_slice(body.as_bytes()) }
+    }
+
+    fn one(body: &str) -> Reply {
+        let call = Call::new(Id::Number(7), "eth_blockNumber", "[]");
+        read(&[&call], &reply(body), &Classifier::default()).remove(0)
+    }
+
+    #[test]
+    fn sloppy_envelopes_are_read_and_wrong_ones_are_faults() {
+        let check = |body: &str, expected: &str| {
+            let reply = one(body);
+            let shown = match &reply.payload {
+                Some(ResponsePayload::Success(result)) => result.get().to_owned(),
+                Some(ResponsePayload::Failure(error)) => format!("{} {}", error.code, error.message),
+                None => reply.verdict.label().to_owned(),
+            };
+            assert_eq!(shown, expected, "{body}");
+        };
+        check(r#"{"jsonrpc":"2.0","id":7,"result":"0x1"}"#, "\"0x1\"");
+        check(r#"{"id":7,"result":"0x1","error":null}"#, "\"0x1\"");
+        check(r#"{"id":7,"result":null}"#, "null");
+        check(r#"{"id":7,"result":null,"error":{"code":"-32000","message":"odd"}}"#, "-32000 odd");
+        check(r#"{"id":7,"error":"odd"}"#, "0 odd");
+        check(r#"{"error":{"code":-32005,"message":"odd"}}"#, "-32005 odd");
+        check(r#"{"id":8,"result":"0x1"}"#, "wrong id");
+        check(r#"{"result":"0x1"}"#, "wrong id");
+        check(r#"{"id":7,"result":"0x"#, "truncated");
+    }
+
+    #[test]
+    fn batches_are_matched_by_id() {
+        let calls = [1, 2, 3].map(|id| Call::new(Id::Number(id), "eth_blockNumber", "[]"));
+        let calls: Vec<&Call> = calls.iter().collect();
+        let body = r#"[{"id":3,"result":"c"},{"id":1,"result":"a"}]"#;
+        let replies = read(&calls, &reply(body), &Classifier::default());
+        let results: Vec<_> = replies.iter().map(|reply| reply.result().unwrap_or(reply.verdict.label())).collect();
+        assert_eq!(results, ["\"a\"", "wrong id", "\"c\""]);
+    }
+}
