@@ -8,26 +8,43 @@ use crate::{
     tools::Tools,
 };
 
-/// Runs the Solidity tests, checks the artifacts, then runs `cargo test`: the whole workspace, or what
-/// `args` say.
+/// Runs the Solidity tests, checks the artifacts, then runs `cargo test`: on the whole workspace, or on
+/// what `args` say.
 ///
 /// # Errors
 ///
 /// At the first of these that fails, with its exit status.
-pub(crate) fn run_all(tools: &Tools, args: &[String]) -> anyhow::Result<()> {
+pub(crate) fn run_all(tools: &Tools, args: &CargoArgs) -> anyhow::Result<()> {
     run(Command::new(tools.forge()?).arg("test").current_dir(tools.contracts()))?;
     artifacts::build(tools, Mode::Check)?;
 
     // Cargo sets the variable: the same toolchain goes on.
     let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
-    for arguments in cargo_runs(args) {
-        run(tools.command(&cargo)?.arg("test").args(arguments))?;
+    for selection in selections(&args.cargo) {
+        run(tools.command(&cargo)?.arg("test").args(selection).arg("--").args(&args.binaries))?;
     }
     Ok(())
 }
 
-/// The arguments of each run of `cargo test`.
-fn cargo_runs(args: &[String]) -> Vec<Vec<String>> {
+/// Arguments for `cargo test`.
+pub(crate) struct CargoArgs {
+    /// Those for cargo itself.
+    pub(crate) cargo: Vec<String>,
+    /// Those for the binaries that hold the tests.
+    pub(crate) binaries: Vec<String>,
+}
+
+impl CargoArgs {
+    /// Takes what follows the first `--` in `args`, then `binaries`, for the test binaries.
+    pub(crate) fn new(args: &[String], binaries: &[String]) -> Self {
+        let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
+        let after = args.get(end + 1..).unwrap_or_default();
+        Self { cargo: args[..end].to_vec(), binaries: [after, binaries].concat() }
+    }
+}
+
+/// The arguments that select what is tested, for each run of `cargo test`.
+fn selections(args: &[String]) -> Vec<Vec<String>> {
     if args.is_empty() {
         // Cargo runs doc tests last, one package after the other, and prints no total. Taken first, they
         // leave the summary of real tests at the end.
@@ -42,12 +59,9 @@ fn cargo_runs(args: &[String]) -> Vec<Vec<String>> {
     vec![run]
 }
 
-/// Whether cargo's own arguments, those before `--`, select packages. It would ignore them next to
-/// `--workspace`.
+/// Whether cargo is told of packages, which it would ignore next to `--workspace`.
 fn names_a_package(args: &[String]) -> bool {
-    args.iter()
-        .take_while(|arg| *arg != "--")
-        .any(|arg| arg.starts_with("-p") || arg == "--package" || arg.starts_with("--package="))
+    args.iter().any(|arg| arg.starts_with("-p") || arg == "--package" || arg.starts_with("--package="))
 }
 
 #[cfg(test)]
@@ -56,7 +70,7 @@ mod tests {
 
     fn check(args: &str, expected: &[&str]) {
         let args = args.split_whitespace().map(String::from).collect::<Vec<_>>();
-        let runs = cargo_runs(&args).into_iter().map(|run| run.join(" ")).collect::<Vec<_>>();
+        let runs = selections(&args).into_iter().map(|run| run.join(" ")).collect::<Vec<_>>();
         assert_eq!(runs, expected);
     }
 
@@ -68,13 +82,12 @@ mod tests {
     #[test]
     fn arguments_go_to_one_run_of_the_workspace() {
         check("reorg", &["--workspace reorg"]);
-        check("--doc -- --nocapture", &["--workspace --doc -- --nocapture"]);
+        check("--doc", &["--workspace --doc"]);
     }
 
     #[test]
     fn a_package_takes_the_place_of_the_workspace() {
         check("-p e2e reorg", &["-p e2e reorg"]);
         check("--package=e2e", &["--package=e2e"]);
-        check("reorg -- -p", &["--workspace reorg -- -p"]);
     }
 }
