@@ -1,1 +1,82 @@
-fn main() {}
+//! Project tasks, run as `cargo xtask <task>`.
+
+mod artifacts;
+mod run;
+mod suite;
+mod tools;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::{artifacts::Mode, run::Failed, suite::CargoArgs, tools::Tools};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Project tasks")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Rebuild contracts/artifacts from the Solidity sources
+    Artifacts {
+        /// Write nothing; fail when the committed artifacts do not match the sources
+        #[arg(long)]
+        check: bool,
+    },
+    /// Run every test: Solidity, artifacts, then `cargo test --workspace`
+    Test {
+        /// Arguments for `cargo test`, such as a filter or `-p e2e`; after `--`, for the test binaries
+        #[arg(allow_hyphen_values = true)]
+        args: Vec<String>,
+        // A `--` that comes first is taken away; the arguments after it are not cargo's.
+        #[arg(last = true, hide = true)]
+        binary_args: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let Err(error) = perform(Cli::parse().task) else { return ExitCode::SUCCESS };
+    eprintln!("error: {error:#}");
+    error.downcast_ref::<Failed>().map_or(ExitCode::FAILURE, Failed::exit_code)
+}
+
+fn perform(task: Task) -> anyhow::Result<()> {
+    let tools = Tools::of_workspace();
+    match task {
+        Task::Artifacts { check } => artifacts::build(&tools, if check { Mode::Check } else { Mode::Write }),
+        Task::Test { args, binary_args } => suite::run_all(&tools, &CargoArgs::new(&args, &binary_args)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, expected: (&[&str], &[&str])) {
+        let words = ["xtask", "test"].into_iter().chain(line.split_whitespace());
+        match Cli::try_parse_from(words).expect("these are arguments for cargo").task {
+            Task::Test { args, binary_args } => {
+                let CargoArgs { cargo, binaries } = CargoArgs::new(&args, &binary_args);
+                assert_eq!((cargo, binaries), (to_strings(expected.0), to_strings(expected.1)));
+            }
+            Task::Artifacts { .. } => panic!("another task"),
+        }
+    }
+
+    fn to_strings(words: &[&str]) -> Vec<String> {
+        words.iter().copied().map(String::from).collect()
+    }
+
+    #[test]
+    fn arguments_after_the_dashes_are_for_the_test_binaries() {
+        check("", (&[], &[]));
+        check("reorg", (&["reorg"], &[]));
+        check("-p e2e --features postgres", (&["-p", "e2e", "--features", "postgres"], &[]));
+        check("-- --nocapture", (&[], &["--nocapture"]));
+        check("--test e2e -- --exact a -- b", (&["--test", "e2e"], &["--exact", "a", "--", "b"]));
+    }
+}
