@@ -1,6 +1,6 @@
 //! The error that users see: one opaque type with three axes to match on.
 
-use std::{error::Error as StdError, fmt, time::Duration};
+use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 use alloy_primitives::{Address, B256, U256};
 use serde::{Deserialize, Serialize};
@@ -18,15 +18,17 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// `Display` is one line and never holds a URL, a header or a key. The cause, where there is one, is
 /// behind [`source`](StdError::source).
-pub struct Error(Box<Inner>);
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     message: String,
     retry: Retry,
     delivery: Delivery,
     attempts: Vec<Attempt>,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 /// What happened.
@@ -153,7 +155,7 @@ impl Error {
     /// An error of a kind, with a message that names what was wrong and what to do. Not sent and never to
     /// be retried, unless told otherwise.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner {
+        Self(Arc::new(Inner {
             kind,
             message: message.into(),
             retry: Retry::Never,
@@ -199,35 +201,36 @@ impl Error {
     /// The same error with another retry axis.
     #[must_use]
     pub fn with_retry(mut self, retry: Retry) -> Self {
-        self.0.retry = retry;
+        Arc::make_mut(&mut self.0).retry = retry;
         self
     }
 
     /// The same error with another delivery axis.
     #[must_use]
     pub fn with_delivery(mut self, delivery: Delivery) -> Self {
-        self.0.delivery = delivery;
+        Arc::make_mut(&mut self.0).delivery = delivery;
         self
     }
 
     /// The same error with the calls that led to it.
     #[must_use]
     pub fn with_attempts(mut self, attempts: Vec<Attempt>) -> Self {
-        self.0.attempts = attempts;
+        Arc::make_mut(&mut self.0).attempts = attempts;
         self
     }
 
     /// The same error with its cause. The cause must not hold a URL or a key.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.0.source = Some(source.into());
+        Arc::make_mut(&mut self.0).source = Some(source.into().into());
         self
     }
 
     /// The same error, said in the context of an operation: `context: message`.
     #[must_use]
     pub fn context(mut self, context: impl fmt::Display) -> Self {
-        self.0.message = format!("{context}: {}", self.0.message);
+        let inner = Arc::make_mut(&mut self.0);
+        inner.message = format!("{context}: {}", inner.message);
         self
     }
 }
@@ -262,6 +265,6 @@ impl fmt::Debug for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0.source.as_deref().map(|source| source as _)
+        self.0.source.as_ref().map(|source| source.as_ref() as _)
     }
 }

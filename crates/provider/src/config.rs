@@ -49,7 +49,10 @@ impl EndpointConfig {
 impl fmt::Debug for EndpointConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = Url::parse(&self.url).ok().and_then(|url| url.host_str().map(str::to_owned));
-        f.debug_struct("EndpointConfig").field("name", &self.name).field("host", &host).finish_non_exhaustive()
+        f.debug_struct("EndpointConfig")
+            .field("name", &self.name)
+            .field("host", &host)
+            .finish_non_exhaustive()
     }
 }
 

@@ -3,11 +3,17 @@
 use std::{
     collections::HashSet,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, atomic::AtomicU64, atomic::Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use alloy::{primitives::Address, rpc::json_rpc::Id};
+use alloy::{
+    primitives::{Address, B256},
+    rpc::json_rpc::Id,
+};
 use backstay_core::{
     BlockRef, EndpointName, Error, Result,
     endpoint::{EndpointId, EndpointStatus, Header, Need, Pick, Pool},
@@ -38,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) classifier: Classifier,
     pub(crate) managed: RwLock<HashSet<Address>>,
     pub(crate) failovers: AtomicU64,
+    /// The hash of block 0, once it is agreed on; `None` inside when no endpoint holds it.
+    pub(crate) genesis: OnceLock<Option<B256>>,
     pool: Mutex<Pool>,
     targets: Vec<Target>,
     http: HttpClient,
@@ -150,7 +158,10 @@ impl fmt::Debug for Endpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pool = self.shared.pool();
         let names: Vec<_> = pool.ids().map(|id| pool.get(id).name.clone()).collect();
-        f.debug_struct("Endpoints").field("chain_id", &self.shared.chain_id).field("endpoints", &names).finish()
+        f.debug_struct("Endpoints")
+            .field("chain_id", &self.shared.chain_id)
+            .field("endpoints", &names)
+            .finish()
     }
 }
 
@@ -168,7 +179,9 @@ impl Shared {
         let mut names = HashSet::new();
         for endpoint in endpoints {
             if endpoint.name.as_str().trim().is_empty() {
-                return Err(Error::config("an endpoint has an empty name; logs and errors call it by its name"));
+                return Err(Error::config(
+                    "an endpoint has an empty name; logs and errors call it by its name",
+                ));
             }
             if !names.insert(&endpoint.name) {
                 return Err(Error::config(format!(
@@ -186,6 +199,7 @@ impl Shared {
             classifier,
             managed: RwLock::default(),
             failovers: AtomicU64::new(0),
+            genesis: OnceLock::new(),
             targets,
             http: http::client(),
             ids: AtomicU64::new(0),

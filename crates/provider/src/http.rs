@@ -63,7 +63,7 @@ impl Target {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(authorization) = Authorization::extract_from_url(&url) {
-            let value = authorization.to_header_value().map_err(|_| {
+            let value = HeaderValue::try_from(authorization.to_string()).map_err(|_| {
                 Error::config(format!("endpoint `{name}`: user and password of its url make no valid header"))
             })?;
             headers.insert(header::AUTHORIZATION, value);
@@ -130,7 +130,10 @@ fn seconds(value: &HeaderValue) -> Option<Duration> {
 fn is_tls(error: &hyper_util::client::legacy::Error) -> bool {
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {
-        if error.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::InvalidData) {
+        if error
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|io| io.kind() == std::io::ErrorKind::InvalidData)
+        {
             return true;
         }
         source = error.source();

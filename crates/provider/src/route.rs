@@ -29,7 +29,13 @@ enum Next {
 impl Shared {
     /// Asks for several calls at once, as one batch, and sends on only the elements that failed (V4). The
     /// results are in the order of the calls.
-    pub(crate) async fn route(&self, calls: &[Call], need: Need, log: Log<'_>) -> Vec<Result<ResponsePayload, Error>> {
+    pub(crate) async fn route(
+        &self,
+        calls: &[Call],
+        need: Need,
+        prefer: Option<EndpointId>,
+        log: Log<'_>,
+    ) -> Vec<Result<ResponsePayload, Error>> {
         let deadline = now() + self.config.operation_timeout;
         let attempts: Vec<Mutex<Vec<Attempt>>> = calls.iter().map(|_| Mutex::default()).collect();
         let mut outcomes: Vec<Option<Result<ResponsePayload, Error>>> = calls.iter().map(|_| None).collect();
@@ -42,20 +48,25 @@ impl Shared {
             if left.is_zero() {
                 break;
             }
-            let Some(started) = self.begin(need, &calls[*first].method, None, &tried) else { break };
+            let Some(started) = self.begin(need, &calls[*first].method, prefer, &tried) else { break };
             if !tried.is_empty() {
                 self.failovers.fetch_add(1, Ordering::Relaxed);
             }
             tried.push(started.id);
             let asked: Vec<&Call> = open.iter().map(|index| &calls[*index]).collect();
-            let exchange =
-                self.exchange(started, &asked, self.config.attempt_timeout.min(left), &|report| log(report)).await;
+            let exchange = self
+                .exchange(started, &asked, self.config.attempt_timeout.min(left), &|report| log(report))
+                .await;
             let name = tried.last().map(|id| self.name(*id));
             for (index, reply) in open.into_iter().zip(exchange.replies) {
                 if let Some(endpoint) = &name {
                     let verdict = reply.verdict.label().to_owned();
-                    let report =
-                        CallReport { endpoint: endpoint.clone(), method: String::new(), verdict, took: exchange.took };
+                    let report = CallReport {
+                        endpoint: endpoint.clone(),
+                        method: String::new(),
+                        verdict,
+                        took: exchange.took,
+                    };
                     attempts[index].lock().unwrap_or_else(PoisonError::into_inner).push(attempt(&report));
                 }
                 match (next(&reply.verdict), reply.payload.clone()) {
@@ -97,7 +108,8 @@ impl Shared {
             };
             pool.ids().filter_map(reason).collect::<Vec<_>>()
         };
-        let all = |label: &str| !attempts.is_empty() && attempts.iter().all(|attempt| attempt.verdict == label);
+        let all =
+            |label: &str| !attempts.is_empty() && attempts.iter().all(|attempt| attempt.verdict == label);
         let (kind, why) = if late {
             (ErrorKind::Timeout, format!("no answer within {:?}", self.config.operation_timeout))
         } else if all("rate limited") {
@@ -121,7 +133,9 @@ fn next(verdict: &Verdict) -> Next {
         // Deterministic answers are never retried elsewhere (V2).
         Verdict::Answer | Verdict::Reverted(_) | Verdict::TxRefused(_) | Verdict::Invalid => Next::Answer,
         Verdict::RangeTooLarge { .. } => Next::Answer,
-        Verdict::NotYet | Verdict::Missing { .. } | Verdict::Unclassified | Verdict::Unsupported => Next::Keep,
+        Verdict::NotYet | Verdict::Missing { .. } | Verdict::Unclassified | Verdict::Unsupported => {
+            Next::Keep
+        }
         Verdict::RateLimited { .. } | Verdict::Fault(_) | Verdict::WrongIdentity => Next::GoOn,
         _ => Next::GoOn,
     }

@@ -3,19 +3,20 @@
 use std::{sync::Arc, task};
 
 use alloy::{
-    consensus::transaction::TxHashRef,
     eips::Decodable2718,
     primitives::{Bytes, TxHash, keccak256},
     rpc::json_rpc::{RequestPacket, Response, ResponsePacket, ResponsePayload, RpcError},
     transports::{TransportError, TransportErrorKind, TransportFut},
 };
 use backstay_core::{Delivery, Error, ErrorKind, Retry, endpoint::Need, tx::SendAnswer};
+use futures::future::join_all;
 use serde_json::value::to_raw_value;
 use tower::Service;
 
 use crate::{
     endpoints::{Endpoints, Shared, quietly},
     gate::{Sends, sends},
+    session::Session,
     wire::Call,
 };
 
@@ -41,32 +42,64 @@ impl Service<RequestPacket> for Failover {
 
     fn call(&mut self, request: RequestPacket) -> Self::Future {
         let endpoints = self.0.clone();
-        Box::pin(async move {
-            let shared = &endpoints.shared;
-            match request {
-                RequestPacket::Single(request) => {
-                    let call = Call::from_alloy(&request);
-                    let payload = answer(shared, std::slice::from_ref(&call)).await.remove(0)?;
-                    Ok(ResponsePacket::Single(Response { id: call.id, payload }))
-                }
-                RequestPacket::Batch(requests) => {
-                    let calls: Vec<Call> = requests.iter().map(Call::from_alloy).collect();
-                    let payloads = answer(shared, &calls).await;
-                    let mut responses = Vec::with_capacity(calls.len());
-                    for (call, payload) in calls.into_iter().zip(payloads) {
-                        // Alloy has no place for one element's transport error beside another's answer.
-                        responses.push(Response { id: call.id, payload: payload? });
-                    }
-                    Ok(ResponsePacket::Batch(responses))
-                }
-            }
-        })
+        Box::pin(respond(request, async move |calls: &[Call]| answer(&endpoints.shared, calls).await))
+    }
+}
+
+/// The transport of a session: reads are fenced at its block, and nothing is sent.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionTransport(Session);
+
+impl SessionTransport {
+    pub(crate) const fn new(session: Session) -> Self {
+        Self(session)
+    }
+}
+
+impl Service<RequestPacket> for SessionTransport {
+    type Response = ResponsePacket;
+    type Error = TransportError;
+    type Future = TransportFut<'static>;
+
+    fn poll_ready(&mut self, _: &mut task::Context<'_>) -> task::Poll<Result<(), Self::Error>> {
+        task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: RequestPacket) -> Self::Future {
+        let session = self.0.clone();
+        Box::pin(respond(request, async move |calls: &[Call]| {
+            let one = async |call| session.answer(call).await.map(|(_, payload)| payload).map_err(to_alloy);
+            join_all(calls.iter().map(one)).await
+        }))
+    }
+}
+
+/// Answers a packet, its elements in order.
+async fn respond<F>(request: RequestPacket, answer: F) -> Result<ResponsePacket, TransportError>
+where
+    F: AsyncFn(&[Call]) -> Vec<Result<ResponsePayload, TransportError>>,
+{
+    match request {
+        RequestPacket::Single(request) => {
+            let call = Call::from_alloy(&request);
+            let payload = answer(std::slice::from_ref(&call)).await.remove(0)?;
+            Ok(ResponsePacket::Single(Response { id: call.id, payload }))
+        }
+        RequestPacket::Batch(requests) => {
+            let calls: Vec<Call> = requests.iter().map(Call::from_alloy).collect();
+            let payloads = answer(&calls).await;
+            // Alloy has no place for one element's transport error beside another's answer.
+            let response =
+                |(call, payload): (Call, Result<_, _>)| Ok(Response { id: call.id, payload: payload? });
+            calls.into_iter().zip(payloads).map(response).collect::<Result<_, _>>().map(ResponsePacket::Batch)
+        }
     }
 }
 
 /// Answers calls in their order: sends one by one through the gate, all reads as one batch.
 async fn answer(shared: &Arc<Shared>, calls: &[Call]) -> Vec<Result<ResponsePayload, TransportError>> {
-    let mut answers: Vec<Option<Result<ResponsePayload, TransportError>>> = calls.iter().map(|_| None).collect();
+    let mut answers: Vec<Option<Result<ResponsePayload, TransportError>>> =
+        calls.iter().map(|_| None).collect();
     let mut reads = Vec::new();
     for (index, call) in calls.iter().enumerate() {
         match sends(&call.method) {
@@ -76,7 +109,7 @@ async fn answer(shared: &Arc<Shared>, calls: &[Call]) -> Vec<Result<ResponsePayl
                 answers[index] = Some(match shared.pass_gate(call) {
                     Ok(()) => {
                         let one = std::slice::from_ref(call);
-                        shared.route(one, Need::Send, &quietly).await.remove(0).map_err(to_alloy)
+                        shared.route(one, Need::Send, None, &quietly).await.remove(0).map_err(to_alloy)
                     }
                     Err(error) => Err(to_alloy(error)),
                 });
@@ -84,7 +117,7 @@ async fn answer(shared: &Arc<Shared>, calls: &[Call]) -> Vec<Result<ResponsePayl
         }
     }
     let batch: Vec<Call> = reads.iter().map(|index| calls[*index].clone()).collect();
-    for (index, answer) in reads.into_iter().zip(shared.route(&batch, Need::Current, &quietly).await) {
+    for (index, answer) in reads.into_iter().zip(shared.route(&batch, Need::Current, None, &quietly).await) {
         answers[index] = Some(answer.map_err(to_alloy));
     }
     let unanswered = || Err(to_alloy(Error::new(ErrorKind::Closed, "the request was not answered")));

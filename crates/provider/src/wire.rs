@@ -2,14 +2,11 @@
 
 use std::borrow::Cow;
 
-use alloy::{
-    rpc::json_rpc::{ErrorPayload, Id, ResponsePayload, SerializedRequest},
-    transports::TransportResult,
-};
+use alloy::rpc::json_rpc::{ErrorPayload, Id, ResponsePayload, SerializedRequest};
 use backstay_core::failure::{Classifier, Content, FaultKind, Reply as Shown, RpcError, Verdict};
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 
 use crate::http::HttpReply;
 
@@ -109,14 +106,12 @@ pub(crate) fn read(calls: &[&Call], http: &HttpReply, classifier: &Classifier) -
             }
             // A single error object in answer to a batch speaks for all of it: a limit, mostly.
             Err(error) => match serde_json::from_slice::<Envelope<'_>>(&http.body) {
-                Ok(envelope) if envelope.error.is_some() => {
-                    all(match reader.one(first, &envelope).verdict {
-                        Verdict::RateLimited { after } => {
-                            Reply { verdict: Verdict::RateLimited { after }, payload: None }
-                        }
-                        _ => Reply::fault(FaultKind::Server),
-                    })
-                }
+                Ok(envelope) if envelope.error.is_some() => all(match reader.one(first, &envelope).verdict {
+                    Verdict::RateLimited { after } => {
+                        Reply { verdict: Verdict::RateLimited { after }, payload: None }
+                    }
+                    _ => Reply::fault(FaultKind::Server),
+                }),
                 Ok(_) | Err(_) => all(reader.unreadable(first, &error)),
             },
         },
@@ -167,12 +162,8 @@ impl Reader<'_> {
     }
 
     fn classify(&self, method: &str, content: Content<'_>) -> Verdict {
-        let shown = Shown {
-            method,
-            status: Some(self.http.status),
-            retry_after: self.http.retry_after,
-            content,
-        };
+        let shown =
+            Shown { method, status: Some(self.http.status), retry_after: self.http.retry_after, content };
         self.classifier.classify(&shown)
     }
 }
@@ -224,17 +215,20 @@ fn error_payload(error: &RawValue) -> ErrorPayload {
             let message = lenient.message.unwrap_or_default().into();
             ErrorPayload { code: code.unwrap_or_default(), message, data: lenient.data }
         }
-        Err(_) => plain(serde_json::from_str::<String>(error.get()).unwrap_or_else(|_| error.get().to_owned())),
+        Err(_) => {
+            plain(serde_json::from_str::<String>(error.get()).unwrap_or_else(|_| error.get().to_owned()))
+        }
     }
 }
 
-/// A result of our own, for alloy.
-pub(crate) fn known(json: &str) -> TransportResult<ResponsePayload> {
-    let value: serde_json::Value =
-        serde_json::from_str(json).map_err(|error| alloy::transports::TransportError::deser_err(error, json))?;
-    to_raw_value(&value)
-        .map(ResponsePayload::Success)
-        .map_err(|error| alloy::transports::TransportError::deser_err(error, json))
+/// A result of our own. `json` is valid JSON by construction.
+pub(crate) fn known(json: String) -> ResponsePayload {
+    match RawValue::from_string(json) {
+        Ok(result) => ResponsePayload::Success(result),
+        Err(error) => {
+            ResponsePayload::Failure(ErrorPayload::internal_error_message(error.to_string().into()))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -278,7 +272,8 @@ mod tests {
         let calls: Vec<&Call> = calls.iter().collect();
         let body = r#"[{"id":3,"result":"c"},{"id":1,"result":"a"}]"#;
         let replies = read(&calls, &reply(body), &Classifier::default());
-        let results: Vec<_> = replies.iter().map(|reply| reply.result().unwrap_or(reply.verdict.label())).collect();
+        let results: Vec<_> =
+            replies.iter().map(|reply| reply.result().unwrap_or(reply.verdict.label())).collect();
         assert_eq!(results, ["\"a\"", "wrong id", "\"c\""]);
     }
 }

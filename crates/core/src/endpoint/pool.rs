@@ -189,6 +189,13 @@ impl Pool {
         Some(Pick { id: EndpointId(chosen), probe })
     }
 
+    /// The endpoint that a session is pinned to first: the sticky one, or whichever may serve.
+    pub fn favourite(&mut self, now: Instant) -> Option<EndpointId> {
+        self.settle_sticky(now);
+        let may_serve = |index: &usize| self.barred(*index, Need::Current).is_none();
+        [self.sticky].into_iter().chain(0..self.endpoints.len()).find(may_serve).map(EndpointId)
+    }
+
     /// Admits a call of the head tracker: whatever the identity or lag, but not against the breaker.
     pub fn begin_tracking(&mut self, id: EndpointId, now: Instant) -> Option<Pick> {
         match self.endpoints[id.0].breaker.admit(now) {

@@ -81,12 +81,14 @@ pub enum Record {
         /// How it went.
         inclusion: Inclusion,
     },
-    /// A plan step's condition was seen to hold at this block.
-    Verified {
+    /// A plan step's condition was read, at or above the block that includes its transaction.
+    Checked {
         /// Which step.
         step: StepId,
         /// Where it was read.
         block: BlockRef,
+        /// Whether it holds. Where it does not, somebody has undone what the step did.
+        holds: bool,
     },
     /// A first attempt was refused everywhere, by refusals for which no pool keeps it: its nonce is free.
     Released {

@@ -52,8 +52,8 @@ pub struct Transaction {
     pub answers: BTreeMap<TxHash, SendAnswer>,
     /// Where it was included.
     pub inclusion: Option<Inclusion>,
-    /// Where the step's condition was seen to hold.
-    pub verified: Option<BlockRef>,
+    /// Where the step's condition was read, after inclusion.
+    pub checked: Option<BlockRef>,
 }
 
 /// The next thing to do for an intent. Every duty is idempotent.
@@ -73,20 +73,13 @@ pub enum Due {
         /// The newest signed version.
         attempt: Attempt,
     },
-    /// The step's transaction is included; its condition must be seen to hold at or above that block.
-    Verify {
+    /// The step's transaction is included; its condition is to be read at or above that block.
+    Check {
         /// For which step.
         step: StepId,
         /// The condition.
         check: Check,
         /// Where the transaction is.
-        inclusion: Inclusion,
-    },
-    /// A plan's transaction was included and reverted: the plan cannot go on.
-    Abort {
-        /// Which step.
-        step: StepId,
-        /// Where.
         inclusion: Inclusion,
     },
     /// The intent's own transaction is included: corroborate it and finish.
@@ -176,12 +169,12 @@ impl Intent {
                 }
                 Some(_) | None => return wrong("it includes what was never signed"),
             },
-            Record::Verified { step, block } => match self.transactions.get_mut(step) {
+            Record::Checked { step, block, .. } => match self.transactions.get_mut(step) {
                 Some(transaction) => {
-                    transaction.verified = Some(*block);
+                    transaction.checked = Some(*block);
                     self.advance_fence(*block);
                 }
-                None => return wrong("it verifies a step that was never signed"),
+                None => return wrong("it checks a step that was never signed"),
             },
             Record::Released { nonce } => {
                 self.transactions.retain(|_, tx| tx.attempts.iter().any(|attempt| attempt.nonce != *nonce));
@@ -202,11 +195,12 @@ impl Intent {
                 let step = StepId::Plan { round: round as u32, step: index as u32 };
                 let Some(inclusion) = self.inclusion_of(step) else { return self.start_or_settle(step) };
                 if !inclusion.succeeded {
-                    return Due::Abort { step, inclusion };
+                    // The plan is over. Whether there is another is for the intent's own call to show.
+                    break;
                 }
-                let verified = self.transactions.get(&step).is_some_and(|tx| tx.verified.is_some());
-                if let (Some(check), false) = (&planned.until, verified) {
-                    return Due::Verify { step, check: check.clone(), inclusion };
+                let checked = self.transactions.get(&step).is_some_and(|tx| tx.checked.is_some());
+                if let (Some(check), false) = (&planned.until, checked) {
+                    return Due::Check { step, check: check.clone(), inclusion };
                 }
             }
         }
@@ -309,7 +303,7 @@ mod tests {
             Record::Signed { step: approve, attempt: attempt(0, 10) },
             Record::Submitted { hash: B256::with_last_byte(10), answer: SendAnswer::Unknown },
             Record::Included { step: approve, inclusion: inclusion(10, 6) },
-            Record::Verified { step: approve, block: block(7) },
+            Record::Checked { step: approve, block: block(7), holds: true },
             Record::Signed { step: StepId::Effect, attempt: attempt(1, 11) },
             Record::Included { step: StepId::Effect, inclusion: inclusion(11, 8) },
             Record::Finished {
@@ -327,8 +321,7 @@ mod tests {
                 Due::Prepare { .. } => "prepare the plan",
                 Due::Settle { step: StepId::Effect, .. } => "settle the effect",
                 Due::Settle { .. } => "settle the plan",
-                Due::Verify { .. } => "verify",
-                Due::Abort { .. } => "abort",
+                Due::Check { .. } => "check",
                 Due::Conclude { .. } => "conclude",
                 Due::Nothing(_) => "nothing",
             })
@@ -341,7 +334,7 @@ mod tests {
                 "prepare the plan",
                 "settle the plan",
                 "settle the plan",
-                "verify",
+                "check",
                 "prepare the effect",
                 "settle the effect",
                 "conclude",
@@ -351,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fence_rises_with_inclusion_and_verification_and_never_falls() {
+    fn the_fence_rises_with_what_was_seen_and_never_falls() {
         let story = story();
         let fence = |n| Intent::fold(&story[..n]).expect("the story adds up").fence.map(|fence| fence.number);
         assert_eq!(
@@ -371,14 +364,15 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_reverted_aborts() {
+    fn a_plan_that_reverted_is_over() {
         let mut story = story();
         story.truncate(5);
         story.push(Record::Included {
             step: StepId::Plan { round: 0, step: 0 },
             inclusion: Inclusion { succeeded: false, ..inclusion(10, 6) },
         });
-        assert!(matches!(Intent::fold(&story).expect("adds up").due(), Due::Abort { .. }));
+        let due = Intent::fold(&story).expect("adds up").due();
+        assert!(matches!(due, Due::Prepare { step: StepId::Effect, .. }));
     }
 
     #[test]

@@ -1,0 +1,256 @@
+//! Who serves the right chain: chain id, genesis and branch, before an endpoint serves anything (E1).
+
+use std::{sync::Arc, time::Duration};
+
+use alloy::primitives::{B256, U64};
+use backstay_core::{
+    EndpointName, Error, ErrorKind, Result,
+    endpoint::{EndpointId, Header, Identity, Tie, judge_branch, judge_genesis},
+    failure::{Classifier, FaultKind, Verdict},
+};
+use futures::future::join_all;
+
+use crate::{
+    config::{EndpointConfig, ProviderConfig},
+    endpoints::{Endpoints, Shared, now},
+    track::track,
+};
+
+/// How many different heights the branch is compared at.
+const BRANCH_HEIGHTS: usize = 8;
+/// How far below the head the block time is measured from.
+const BASELINE: u64 = 16;
+
+/// What an endpoint says of itself.
+pub(crate) struct Facts {
+    pub(crate) chain_id: u64,
+    /// `None` where it no longer holds block 0.
+    pub(crate) genesis: Option<B256>,
+    pub(crate) head: Header,
+}
+
+impl Endpoints {
+    /// Connects: asks every endpoint who it is, and starts the head tracker.
+    ///
+    /// `recorded` is the genesis hash that the journal holds, if any. An endpoint that does not answer does
+    /// not stop it; it is identified when it comes back.
+    ///
+    /// # Errors
+    ///
+    /// A configuration error; [`ErrorKind::Unavailable`] when no endpoint answers;
+    /// [`ErrorKind::WrongChain`] when those that do serve another chain; [`ErrorKind::IdentityAmbiguous`]
+    /// when they disagree and nothing decides.
+    pub async fn connect(
+        chain_id: u64,
+        endpoints: &[EndpointConfig],
+        config: ProviderConfig,
+        recorded: Option<B256>,
+    ) -> Result<Self> {
+        let timeout = config.connect_timeout;
+        let shared = Arc::new(Shared::new(chain_id, endpoints, config, Classifier::default())?);
+        match tokio::time::timeout(timeout, shared.identify(recorded)).await {
+            Ok(identified) => identified?,
+            // Whoever has answered by now is enough; whoever has not is identified later.
+            Err(_) => shared.someone(Vec::new())?,
+        }
+        let tracker = tokio::spawn(track(Arc::downgrade(&shared)));
+        Ok(Self::new(shared, tracker.abort_handle()))
+    }
+
+    /// The hash of block 0 that the endpoints were held against.
+    pub fn genesis(&self) -> Option<B256> {
+        self.shared.genesis.get().copied().flatten()
+    }
+}
+
+impl Shared {
+    async fn identify(&self, recorded: Option<B256>) -> Result<()> {
+        let ids: Vec<EndpointId> = self.pool().ids().collect();
+        let all = join_all(ids.into_iter().map(async |id| (id, self.facts(id).await))).await;
+        let mut why = Vec::new();
+        let mut known: Vec<(EndpointId, Facts)> = Vec::new();
+        for (id, facts) in all {
+            match facts {
+                Ok(facts) => known.push((id, facts)),
+                Err(verdict) => why.push(format!("{}: {}", self.name(id), verdict.label())),
+            }
+        }
+        known.retain(|(id, facts)| match self.mismatch(facts, None) {
+            None => true,
+            Some(wrong) => {
+                why.push(format!("{}: {wrong}", self.name(*id)));
+                self.pool().set_identity(*id, Identity::Wrong(wrong), now());
+                false
+            }
+        });
+        let genesis = self.agree_on_genesis(&mut known, recorded, &mut why)?;
+        // Set once: `connect` runs this once.
+        let _ = self.genesis.set(genesis);
+        for (id, facts) in &known {
+            self.pool().on_head(*id, facts.head, now());
+        }
+        self.agree_on_branch(&mut known, &mut why).await?;
+        for (id, _) in &known {
+            self.pool().set_identity(*id, Identity::Verified, now());
+        }
+        if let Some((id, facts)) = known.iter().max_by_key(|(_, facts)| facts.head.number) {
+            let below = facts.head.number.saturating_sub(BASELINE);
+            if let Ok(Some(header)) = self.header(*id, &format!("\"0x{below:x}\"")).await {
+                self.pool().on_ancestor(*id, header);
+            }
+        }
+        self.someone(why)
+    }
+
+    /// An error unless an endpoint is verified.
+    fn someone(&self, why: Vec<String>) -> Result<()> {
+        let (verified, wrong, all) = {
+            let pool = self.pool();
+            let count =
+                |pick: fn(&Identity) -> bool| pool.ids().filter(|id| pick(pool.get(*id).identity())).count();
+            (
+                count(|identity| *identity == Identity::Verified),
+                count(|identity| matches!(identity, Identity::Wrong(_))),
+                pool.ids().count(),
+            )
+        };
+        if verified > 0 {
+            for reason in &why {
+                tracing::warn!(%reason, "an endpoint is not in use");
+            }
+            return Ok(());
+        }
+        let why = why.join("; ");
+        let chain_id = self.chain_id;
+        Err(if wrong > 0 && wrong == all {
+            Error::new(
+                ErrorKind::WrongChain,
+                format!(
+                    "no endpoint serves chain {chain_id}: {why}; check `chain_id` and the urls of the endpoints"
+                ),
+            )
+        } else {
+            let message =
+                format!("no endpoint of chain {chain_id} can be used: {why}; check the urls and the network");
+            Error::new(ErrorKind::Unavailable, message).with_retry(backstay_core::Retry::Later)
+        })
+    }
+
+    fn agree_on_genesis(
+        &self,
+        known: &mut Vec<(EndpointId, Facts)>,
+        recorded: Option<B256>,
+        why: &mut Vec<String>,
+    ) -> Result<Option<B256>> {
+        let votes: Vec<(EndpointName, B256)> =
+            known.iter().filter_map(|(id, facts)| Some((self.name(*id), facts.genesis?))).collect();
+        let genesis = judge_genesis(self.config.genesis, recorded, &votes)
+            .map_err(|tie| ambiguous(tie, "block 0", "set `genesis` to the hash of block 0 of your chain"))?;
+        known.retain(|(id, facts)| match self.mismatch(facts, genesis) {
+            None => true,
+            Some(wrong) => {
+                why.push(format!("{}: {wrong}", self.name(*id)));
+                self.pool().set_identity(*id, Identity::Wrong(wrong), now());
+                false
+            }
+        });
+        Ok(genesis)
+    }
+
+    /// Compares the endpoints at the heads of each: a private branch shares the chain's genesis, and mines
+    /// whatever it is sent.
+    async fn agree_on_branch(
+        &self,
+        known: &mut Vec<(EndpointId, Facts)>,
+        why: &mut Vec<String>,
+    ) -> Result<()> {
+        let mut heights: Vec<u64> = known.iter().map(|(_, facts)| facts.head.number).collect();
+        heights.sort_unstable();
+        heights.dedup();
+        heights.truncate(BRANCH_HEIGHTS);
+        for height in heights {
+            let Some(minority) = self.minority_at(height, known).await? else { continue };
+            if minority.is_empty() {
+                continue;
+            }
+            // A reorganisation that is under way looks the same for a moment.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let minority = self.minority_at(height, known).await?.unwrap_or_default();
+            known.retain(|(id, _)| match minority.iter().find(|(other, _)| other == id) {
+                None => true,
+                Some((_, hash)) => {
+                    let wrong = format!("another branch: its block {height} is {hash}, most have another");
+                    why.push(format!("{}: {wrong}", self.name(*id)));
+                    self.pool().set_identity(*id, Identity::Wrong(wrong), now());
+                    false
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// The endpoints whose block at a height is not the one that most have; `None` when fewer than two
+    /// have it.
+    async fn minority_at(
+        &self,
+        height: u64,
+        known: &[(EndpointId, Facts)],
+    ) -> Result<Option<Vec<(EndpointId, B256)>>> {
+        let at = format!("\"0x{height:x}\"");
+        let reach = known.iter().filter(|(_, facts)| facts.head.number >= height);
+        let ask = async |id: EndpointId| Some((id, self.header(id, &at).await.ok()??.hash));
+        let shown: Vec<(EndpointId, B256)> =
+            join_all(reach.map(|(id, _)| ask(*id))).await.into_iter().flatten().collect();
+        if shown.len() < 2 {
+            return Ok(None);
+        }
+        let votes: Vec<_> = shown.iter().map(|(id, hash)| (self.name(*id), *hash)).collect();
+        let right = judge_branch(&votes).map_err(|tie| {
+            let block = format!("block {height}");
+            ambiguous(
+                tie,
+                &block,
+                "remove the endpoint that is not on your chain, or add a third that decides",
+            )
+        })?;
+        Ok(Some(shown.into_iter().filter(|(_, hash)| Some(*hash) != right).collect()))
+    }
+
+    /// Asks one endpoint who it is.
+    pub(crate) async fn facts(&self, id: EndpointId) -> Result<Facts, Verdict> {
+        let chain_id = self.track(id, &self.call("eth_chainId", "[]")).await?;
+        let chain_id: U64 = chain_id
+            .result()
+            .and_then(|result| serde_json::from_str(result).ok())
+            .ok_or(Verdict::Fault(FaultKind::NotJson))?;
+        // By number: `earliest` is the oldest block that is held.
+        let genesis = match self.header(id, "\"0x0\"").await {
+            Ok(header) => header.map(|header| header.hash),
+            Err(Verdict::Missing { .. } | Verdict::Unsupported | Verdict::Unclassified) => None,
+            Err(other) => return Err(other),
+        };
+        let head = self.header(id, "\"latest\"").await?.ok_or(Verdict::NotYet)?;
+        Ok(Facts { chain_id: chain_id.to(), genesis, head })
+    }
+
+    /// What is wrong with what an endpoint says of itself.
+    pub(crate) fn mismatch(&self, facts: &Facts, genesis: Option<B256>) -> Option<String> {
+        if facts.chain_id != self.chain_id {
+            return Some(format!("it serves chain {}, not {}", facts.chain_id, self.chain_id));
+        }
+        match (facts.genesis, genesis) {
+            (Some(shown), Some(right)) if shown != right => {
+                Some(format!("another history: its block 0 is {shown}, not {right}"))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn ambiguous(tie: Tie, block: &str, what_to_do: &str) -> Error {
+    let message = format!(
+        "the endpoints disagree about {block}: {} on `{}`, {} on `{}`, and no majority decides; {what_to_do}",
+        tie.left.0, tie.left.1, tie.right.0, tie.right.1
+    );
+    Error::new(ErrorKind::IdentityAmbiguous { left: tie.left, right: tie.right }, message)
+}
