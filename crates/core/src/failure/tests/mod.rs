@@ -1,6 +1,7 @@
 //! Replays of the table, and of replies that vary its wordings.
 
 mod dialects;
+mod properties;
 mod reverts;
 mod rows;
 
