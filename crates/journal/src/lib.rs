@@ -1,1 +1,25 @@
+//! The journal: what is written down about every intent, before it takes effect.
 //!
+//! A [`Journal`] keeps append-only [`Record`]s by intent. What an intent has come to is the fold of its
+//! records, so a process that is killed at any point finds out from its journal how far it got (J1, J3).
+//! That holds only if a record is durable before the effect that it announces: every write here is durable
+//! when it returns.
+//!
+//! | item | what it is |
+//! |---|---|
+//! | [`Journal`] | the trait |
+//! | [`MemoryJournal`] | for tests: gone with the process |
+//! | [`JournalError`] | why a journal refused, case by case |
+//!
+//! No private key and no URL is ever given to a journal (J6).
+//!
+//! [`Record`]: backstay_core::tx::Record
+
+mod effects;
+mod error;
+mod journal;
+mod memory;
+
+pub use error::{Cause, JournalError};
+pub use journal::{Entry, IntentId, Journal, NewIntent, Stored};
+pub use memory::MemoryJournal;
