@@ -8,6 +8,7 @@
 //! | item | what it is |
 //! |---|---|
 //! | [`Journal`] | the trait |
+//! | [`SqliteJournal`] | one file, the embedded default (feature `sqlite`) |
 //! | [`MemoryJournal`] | for tests: gone with the process |
 //! | [`JournalError`] | why a journal refused, case by case |
 //!
@@ -16,10 +17,16 @@
 //! [`Record`]: backstay_core::tx::Record
 
 mod effects;
+#[cfg(feature = "sqlite")]
+mod envelope;
 mod error;
 mod journal;
 mod memory;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 
 pub use error::{Cause, JournalError};
 pub use journal::{Entry, IntentId, Journal, NewIntent, Stored};
 pub use memory::MemoryJournal;
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteConfig, SqliteJournal};
