@@ -10,12 +10,14 @@
 //! | [`Journal`] | the trait |
 //! | [`SqliteJournal`] | one file, the embedded default (feature `sqlite`) |
 //! | [`MemoryJournal`] | for tests: gone with the process |
+//! | [`conformance`] | what every backend must do, to be run against yours |
 //! | [`JournalError`] | why a journal refused, case by case |
 //!
 //! No private key and no URL is ever given to a journal (J6).
 //!
 //! [`Record`]: backstay_core::tx::Record
 
+pub mod conformance;
 mod effects;
 #[cfg(feature = "sqlite")]
 mod envelope;
