@@ -94,7 +94,7 @@ pub(super) async fn a_store_that_is_opened_again_has_everything(store: impl Stor
     let journal = store.open().await;
     assert_eq!(reload(&journal, "open").await, open);
     assert_eq!(reload(&journal, "done").await, done);
-    assert_eq!(journal.unfinished(CHAIN).await.unwrap(), [open.clone()]);
+    assert_eq!(journal.unfinished(CHAIN).await.unwrap(), std::slice::from_ref(&open));
     let slots = journal.slots(CHAIN, ACCOUNT, 0).await.unwrap();
     assert_eq!(slots, [(4, "open".to_owned()), (5, "done".to_owned())].into());
     assert_eq!(journal.genesis(CHAIN).await.unwrap(), Some(B256::repeat_byte(9)));

@@ -15,6 +15,8 @@ mod lane;
 mod opening;
 mod place;
 mod statements;
+#[cfg(test)]
+mod tests;
 
 /// How many reads run at once. They do not wait for the writer, nor it for them.
 const READERS: usize = 4;

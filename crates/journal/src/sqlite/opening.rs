@@ -1,7 +1,8 @@
 //! Opening a file: what it is, whether it is ours, and what it takes to write to it.
 //!
 //! A file is looked at through a read-only connection first, so that one that is not ours, or newer than
-//! this program, stays as it is to the byte. It is not read with `std::fs`: closing a file drops the locks
+//! this program, stays as it is to the byte. (Next to another program's database in WAL mode, SQLite may
+//! leave an empty `-wal`, which changes nothing.) It is not read with `std::fs`: closing a file drops the locks
 //! that SQLite holds on it for this process's other connections.
 
 use std::{
@@ -38,6 +39,10 @@ pub(super) async fn open(
     }
     if place.path.is_dir() {
         return Err(place.not_a_journal("a directory", None));
+    }
+    // SQLite takes a file of one byte for an empty one, and would write over it.
+    if place.path.metadata().is_ok_and(|file| file.len() == 1) {
+        return Err(place.not_a_journal("no SQLite database", None));
     }
 
     // SQLite does not wait for every lock that it needs here: the change to WAL wants the file to itself.
