@@ -1,1 +1,34 @@
+//! The journal: what is written down about every intent, before it takes effect.
 //!
+//! A [`Journal`] keeps append-only [`Record`]s by intent. What an intent has come to is the fold of its
+//! records, so a process that is killed at any point finds out from its journal how far it got (J1, J3).
+//! That holds only if a record is durable before the effect that it announces: every write here is durable
+//! when it returns.
+//!
+//! | item | what it is |
+//! |---|---|
+//! | [`Journal`] | the trait |
+//! | [`SqliteJournal`] | one file, the embedded default (feature `sqlite`) |
+//! | [`MemoryJournal`] | for tests: gone with the process |
+//! | [`conformance`] | what every backend must do, to be run against yours |
+//! | [`JournalError`] | why a journal refused, case by case |
+//!
+//! No private key and no URL is ever given to a journal (J6).
+//!
+//! [`Record`]: backstay_core::tx::Record
+
+pub mod conformance;
+mod effects;
+#[cfg(feature = "sqlite")]
+mod envelope;
+mod error;
+mod journal;
+mod memory;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+pub use error::{Cause, JournalError};
+pub use journal::{Entry, IntentId, Journal, NewIntent, Stored};
+pub use memory::MemoryJournal;
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteConfig, SqliteJournal};

@@ -1,0 +1,226 @@
+//! Why a journal refused.
+
+use std::{error::Error as StdError, path::PathBuf, time::Duration};
+
+use backstay_core::{Error, ErrorKind, Retry};
+
+use crate::IntentId;
+
+/// What a backend saw. It holds no key and no URL.
+pub type Cause = Box<dyn StdError + Send + Sync>;
+
+/// Why a journal refused, and what to do about it. `Display` is one line; what the backend said is behind
+/// [`source`](StdError::source).
+///
+/// The first group is about what was asked, the second about the store. `journal` in the second says which
+/// store, in words: a file by its path, a server by a name without credentials.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// The intent has other records than the caller has seen: somebody else appended. Load it again and
+    /// decide anew.
+    #[error("the intent has {found} records, not the {after} that were seen: load it again")]
+    Conflict {
+        /// How many the caller has seen.
+        after: u64,
+        /// How many there are.
+        found: u64,
+    },
+    /// The nonce is signed for by another intent, or by another step of this one.
+    #[error("nonce {nonce} is held by intent {key:?}: take another nonce")]
+    SlotTaken {
+        /// The nonce.
+        nonce: u64,
+        /// The key of the intent that holds it.
+        key: String,
+    },
+    /// The intent does not hold the nonce that it was to free.
+    #[error("nonce {nonce} is not held by this intent and cannot be released by it")]
+    SlotNotHeld {
+        /// The nonce.
+        nonce: u64,
+    },
+    /// The intent has finished; nothing is appended to it.
+    #[error("intent {intent} has finished: nothing can be appended")]
+    Finished {
+        /// Which intent.
+        intent: IntentId,
+    },
+    /// There is no such intent in this journal.
+    #[error("intent {intent} is not in this journal: open it first")]
+    UnknownIntent {
+        /// Which intent.
+        intent: IntentId,
+    },
+    /// A number that journals do not hold.
+    #[error("{what} {value} is beyond what a journal holds ({max})", max = i64::MAX)]
+    OutOfRange {
+        /// What it is: `chain id`, `nonce`.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+    },
+
+    /// The directory of the journal's file is not there.
+    #[error("the directory of {} does not exist: create it, or correct the journal's path", path.display())]
+    NoDirectory {
+        /// The file.
+        path: PathBuf,
+    },
+    /// What is there is something else. It was left untouched.
+    #[error("{journal} is not a Backstay journal ({found}): it was left untouched; give another path")]
+    NotAJournal {
+        /// Which store.
+        journal: String,
+        /// What it is instead.
+        found: &'static str,
+        /// What the backend said, where it said something.
+        source: Option<Cause>,
+    },
+    /// A newer version wrote it. It was left untouched.
+    #[error(
+        "{journal} was written by a newer version of Backstay (format {found}; this one knows up to \
+         {known}): it was left untouched; upgrade this program"
+    )]
+    NewerSchema {
+        /// Which store.
+        journal: String,
+        /// The newest format found in it.
+        found: i64,
+        /// The newest format that this version knows.
+        known: i64,
+    },
+    /// It cannot be opened or written for want of permission, or because it is on a read-only medium.
+    #[error("{journal} cannot be opened for writing: check its permissions, its directory's and the mount")]
+    ReadOnly {
+        /// Which store.
+        journal: String,
+        /// What the backend said.
+        source: Cause,
+    },
+    /// Somebody else held its lock for too long.
+    #[error(
+        "{journal} was locked by another process for {waited:?}: try again, or find the process that holds it"
+    )]
+    Busy {
+        /// Which store.
+        journal: String,
+        /// How long one statement waited.
+        waited: Duration,
+        /// What the backend said.
+        source: Cause,
+    },
+    /// There is no space left for it.
+    #[error("{journal} has no space left: free some, then resume; what was recorded is intact")]
+    Full {
+        /// Which store.
+        journal: String,
+        /// What the backend said.
+        source: Cause,
+    },
+    /// It is damaged.
+    #[error("{journal} is damaged ({what}): stop, keep a copy of it, and restore it from a backup")]
+    Corrupt {
+        /// Which store.
+        journal: String,
+        /// What was found.
+        what: String,
+        /// What the backend said, where it said something.
+        source: Option<Cause>,
+    },
+    /// The store failed in another way, such as an input/output error. A write may or may not have
+    /// happened.
+    #[error("{journal} could not be read or written: try again, and look at its disk if this persists")]
+    Backend {
+        /// Which store.
+        journal: String,
+        /// What the backend said.
+        source: Cause,
+    },
+}
+
+impl JournalError {
+    /// Whether asking again can help. [`Conflict`](Self::Conflict) and [`SlotTaken`](Self::SlotTaken) ask
+    /// for a new decision first.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Conflict { .. }
+            | Self::SlotTaken { .. }
+            | Self::Busy { .. }
+            | Self::Full { .. }
+            | Self::Backend { .. } => Retry::Later,
+            Self::SlotNotHeld { .. }
+            | Self::Finished { .. }
+            | Self::UnknownIntent { .. }
+            | Self::OutOfRange { .. }
+            | Self::NoDirectory { .. }
+            | Self::NotAJournal { .. }
+            | Self::NewerSchema { .. }
+            | Self::ReadOnly { .. }
+            | Self::Corrupt { .. } => Retry::Never,
+        }
+    }
+
+    fn into_cause(self) -> Option<Cause> {
+        match self {
+            Self::ReadOnly { source, .. }
+            | Self::Busy { source, .. }
+            | Self::Full { source, .. }
+            | Self::Backend { source, .. } => Some(source),
+            Self::NotAJournal { source, .. } | Self::Corrupt { source, .. } => source,
+            Self::Conflict { .. }
+            | Self::SlotTaken { .. }
+            | Self::SlotNotHeld { .. }
+            | Self::Finished { .. }
+            | Self::UnknownIntent { .. }
+            | Self::OutOfRange { .. }
+            | Self::NoDirectory { .. }
+            | Self::NewerSchema { .. } => None,
+        }
+    }
+}
+
+impl From<JournalError> for Error {
+    /// The message is the journal's own line, the source what the backend said. The delivery axis says not
+    /// sent: who has sent something before says so with [`Error::with_delivery`].
+    fn from(error: JournalError) -> Self {
+        let converted = Self::new(ErrorKind::Journal, error.to_string()).with_retry(error.retry());
+        match error.into_cause() {
+            Some(cause) => converted.with_source(cause),
+            None => converted,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_for_users_says_what_to_do_and_keeps_the_cause() {
+        let cause = || -> Cause { "(code: 5) database is locked".into() };
+        let journal = || "the file a.db".to_owned();
+        let busy: Error =
+            JournalError::Busy { journal: journal(), waited: Duration::from_secs(5), source: cause() }.into();
+        assert_eq!(busy.kind(), &ErrorKind::Journal);
+        assert_eq!(busy.retry(), Retry::Later);
+        assert_eq!(
+            busy.to_string(),
+            "the file a.db was locked by another process for 5s: try again, or find the process that holds it"
+        );
+        assert_eq!(StdError::source(&busy).map(ToString::to_string), Some(cause().to_string()));
+
+        let full: Error = JournalError::Full { journal: journal(), source: cause() }.into();
+        assert_eq!(full.retry(), Retry::Later);
+
+        let other: Error =
+            JournalError::NotAJournal { journal: journal(), found: "text", source: None }.into();
+        assert_eq!(other.retry(), Retry::Never);
+        assert!(StdError::source(&other).is_none());
+
+        let damaged: Error =
+            JournalError::Corrupt { journal: journal(), what: "a page".to_owned(), source: None }.into();
+        assert_eq!(damaged.retry(), Retry::Never);
+        assert!(!damaged.to_string().contains('\n'));
+    }
+}

@@ -1,0 +1,122 @@
+//! What all transactions of a client share.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use alloy::{
+    network::TxSigner,
+    primitives::{Address, Signature},
+};
+use backstay_core::{BlockRef, Error, ErrorKind, Result};
+use backstay_provider::Endpoints;
+use serde::{Deserialize, Serialize};
+
+/// A signer of transactions, as alloy's signers implement it.
+pub type TxSignerBox = Arc<dyn TxSigner<Signature> + Send + Sync>;
+
+/// How transactions are priced and waited for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct TxConfig {
+    /// Percent added to the estimated gas, because state moves between estimate and inclusion. Default 20.
+    pub gas_margin: u64,
+    /// The most that is paid for a unit of gas, in wei. Default: no cap.
+    pub max_fee_per_gas: Option<u128>,
+    /// How long a transaction is waited for, in all. The intent stays open after that. Default 10 min.
+    #[serde(with = "humantime_serde")]
+    pub inclusion_timeout: Duration,
+    /// How often receipts are asked for. Default: a quarter of the block time, between 100 ms and 3 s.
+    #[serde(with = "humantime_serde")]
+    pub receipt_poll: Option<Duration>,
+    /// How long a second endpoint may take to show the block of an inclusion (T8). Default: three block
+    /// times, at least 6 s.
+    #[serde(with = "humantime_serde")]
+    pub corroboration_wait: Option<Duration>,
+    /// How long state at the fence may contradict a simulation, or a step's own condition, before that is
+    /// believed (S6). Default: three block times, at least 3 s.
+    #[serde(with = "humantime_serde")]
+    pub fence_patience: Option<Duration>,
+}
+
+impl Default for TxConfig {
+    fn default() -> Self {
+        Self {
+            gas_margin: 20,
+            max_fee_per_gas: None,
+            inclusion_timeout: Duration::from_secs(600),
+            receipt_poll: None,
+            corroboration_wait: None,
+            fence_patience: None,
+        }
+    }
+}
+
+/// Signs and sends for the accounts of one client.
+pub struct Driver {
+    pub(crate) endpoints: Endpoints,
+    pub(crate) config: TxConfig,
+    signers: HashMap<Address, TxSignerBox>,
+    /// One lock an account: between choosing a nonce and writing down what was signed for it.
+    lines: Mutex<HashMap<Address, Arc<tokio::sync::Mutex<()>>>>,
+    /// The newest block that is known to hold a transaction of each account.
+    newest: Mutex<HashMap<Address, BlockRef>>,
+}
+
+impl Driver {
+    /// A driver for these signers. Their accounts are managed from here on: raw sends for them through a
+    /// provider are refused.
+    pub fn new(endpoints: Endpoints, config: TxConfig, signers: Vec<TxSignerBox>) -> Self {
+        let signers: HashMap<_, _> = signers.into_iter().map(|signer| (signer.address(), signer)).collect();
+        for account in signers.keys() {
+            endpoints.manage(*account);
+        }
+        Self { endpoints, config, signers, lines: Mutex::default(), newest: Mutex::default() }
+    }
+
+    /// The endpoints.
+    pub fn endpoints(&self) -> &Endpoints {
+        &self.endpoints
+    }
+
+    /// How long a contradiction at the fence is put down to lag.
+    pub fn patience(&self) -> Duration {
+        let default = || (self.endpoints.block_time() * 3).max(Duration::from_secs(3));
+        self.config.fence_patience.unwrap_or_else(default)
+    }
+
+    /// The newest block known to hold a transaction of an account: the least fence of its next session.
+    pub fn newest_block(&self, account: Address) -> Option<BlockRef> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner).get(&account).copied()
+    }
+
+    pub(crate) fn saw(&self, account: Address, block: BlockRef) {
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = newest.entry(account).or_insert(block);
+        if known.number < block.number {
+            *known = block;
+        }
+    }
+
+    pub(crate) fn signer(&self, account: Address) -> Result<&TxSignerBox> {
+        self.signers.get(&account).ok_or_else(|| {
+            let message = format!("there is no signer for account {account}; give the client one with `signer`");
+            Error::new(ErrorKind::SignerMissing { account: Some(account) }, message)
+        })
+    }
+
+    pub(crate) fn line(&self, account: Address) -> Arc<tokio::sync::Mutex<()>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).entry(account).or_default().clone()
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let accounts: Vec<_> = self.signers.keys().collect();
+        f.debug_struct("Driver").field("endpoints", &self.endpoints).field("accounts", &accounts).finish()
+    }
+}

@@ -1,0 +1,231 @@
+//! Simulate, price, and sign: everything before the first byte leaves.
+
+use alloy::{
+    consensus::{SignableTransaction, TxEip1559, TxEnvelope, TxLegacy, TypedTransaction},
+    eips::Encodable2718,
+    network::{AnyNetwork, TransactionBuilder},
+    primitives::{Address, Bytes, TxKind, U64, U256},
+    providers::Provider,
+    rpc::types::{TransactionInput, TransactionRequest},
+};
+use backstay_core::{
+    Error, ErrorKind, Result, Retry,
+    failure::{RefusalKind, Revert, Verdict},
+    recovery::Failure,
+    session::What,
+    tx::{Attempt, Content, Record, StepId, first_free},
+};
+use backstay_provider::{Session, error_of};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::{driver::Driver, ledger::Ledger};
+
+/// How a preparation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prepared {
+    /// Signed and written down. Nothing was sent yet.
+    Signed(Attempt),
+    /// The call reverts at the session's block: a matter for recovery flows. Nothing was signed.
+    Failed(Box<Failure>),
+}
+
+/// Fees for one unit of gas, in wei.
+#[derive(Clone, Copy)]
+enum Price {
+    Eip1559 { max_fee: u128, max_priority_fee: u128 },
+    Legacy { gas_price: u128 },
+}
+
+impl Driver {
+    /// Simulates a step at the session's block, prices it, takes the account's next nonce, signs, and writes
+    /// the signed bytes down.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InsufficientFunds`], [`ErrorKind::SignerMissing`], [`ErrorKind::Contradiction`], and
+    /// those of the session and the journal. Nothing has left.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves open whether the bytes were written down; they have not left.
+    pub async fn prepare(
+        &self,
+        ledger: &mut Ledger,
+        session: &Session,
+        step: StepId,
+        call: &Content,
+    ) -> Result<Prepared> {
+        let account = ledger.intent().account;
+        let signer = self.signer(account)?;
+        let gas = match self.simulate(session, ledger, step, account, call).await? {
+            Ok(gas) => gas,
+            Err(failure) => return Ok(Prepared::Failed(Box::new(failure))),
+        };
+        let gas_limit = gas.saturating_add(gas.saturating_mul(self.config.gas_margin) / 100);
+        let price = self.price(session).await?;
+        self.check_funds(session, account, call, gas_limit, price).await?;
+
+        let line = self.line(account);
+        let _line = line.lock().await;
+        loop {
+            let mined = count(session, account).await?;
+            let chain_id = self.endpoints.chain_id();
+            let slots = ledger.journal().slots(chain_id, account, mined).await.map_err(Error::from)?;
+            let nonce = first_free(mined, slots.into_keys());
+            let mut transaction = build(chain_id, nonce, gas_limit, price, call);
+            let signature = signer.sign_transaction(dyn_transaction(&mut transaction)).await.map_err(|error| {
+                Error::new(ErrorKind::SignerMissing { account: Some(account) }, "the signer failed to sign")
+                    .with_source(error)
+            })?;
+            let signed: TxEnvelope = transaction.into_signed(signature).into();
+            let attempt = Attempt {
+                nonce,
+                hash: *signed.tx_hash(),
+                raw: Bytes::from(signed.encoded_2718()),
+                gas_limit,
+                max_fee_per_gas: price.most(),
+            };
+            match ledger.try_append(vec![Record::Signed { step, attempt: attempt.clone() }]).await? {
+                Ok(()) => {
+                    session.note(What::Signed { nonce, hash: attempt.hash });
+                    return Ok(Prepared::Signed(attempt));
+                }
+                // Another process took the nonce in between; these bytes are dropped unsent.
+                Err(_) => continue,
+            }
+        }
+    }
+
+    /// The gas that a call needs, or how it reverts. Estimates are advisory: a revert counts only when a
+    /// fenced `eth_call` at the same block reverts as well (S4).
+    async fn simulate(
+        &self,
+        session: &Session,
+        ledger: &Ledger,
+        step: StepId,
+        account: Address,
+        call: &Content,
+    ) -> Result<Result<u64, Failure>> {
+        let request = json!([{
+            "from": account, "to": call.to, "value": call.value, "input": call.input,
+        }, "latest"]);
+        let request = request.to_string();
+        let until = Instant::now() + self.patience();
+        loop {
+            let block = session.step(ledger.intent().label_of(step));
+            let refused = match session.read("eth_estimateGas", &request).await? {
+                Ok(gas) => return Ok(Ok(parse::<U64>("eth_estimateGas", &gas)?.to())),
+                Err(verdict) => verdict,
+            };
+            let held = session.read("eth_call", &request).await?;
+            match (&refused, held) {
+                (_, Err(Verdict::Reverted(revert))) => {
+                    return Ok(Err(Failure::reverted(account, call.clone(), revert, block)));
+                }
+                (Verdict::TxRefused(RefusalKind::InsufficientFunds), _)
+                | (_, Err(Verdict::TxRefused(RefusalKind::InsufficientFunds))) => {
+                    let balance = balance(session, account).await?;
+                    return Err(insufficient(account, balance, call.value));
+                }
+                (Verdict::Reverted(_), Ok(_)) => {}
+                (other, _) => {
+                    let message = format!("eth_estimateGas for {}: {}", call.to, other.label());
+                    return Err(Error::new(ErrorKind::Invalid, message));
+                }
+            }
+            if Instant::now() >= until {
+                let revert = match refused {
+                    Verdict::Reverted(revert) => revert,
+                    _ => Revert::default(),
+                };
+                let message = format!(
+                    "eth_estimateGas says that the call to {} reverts ({}), eth_call at block {block} says that \
+                     it does not, and neither has changed; nothing was sent",
+                    call.to,
+                    revert.describe()
+                );
+                return Err(Error::new(ErrorKind::Contradiction, message).with_retry(Retry::Exhausted));
+            }
+            tokio::time::sleep(self.receipt_poll()).await;
+        }
+    }
+
+    async fn price(&self, session: &Session) -> Result<Price> {
+        let provider = session.provider::<AnyNetwork>();
+        let price = match provider.estimate_eip1559_fees().await {
+            Ok(fees) => {
+                Price::Eip1559 { max_fee: fees.max_fee_per_gas, max_priority_fee: fees.max_priority_fee_per_gas }
+            }
+            // A chain without a base fee, or a node without fee history.
+            Err(error) if error_of(&error).is_none() => {
+                Price::Legacy { gas_price: provider.get_gas_price().await.map_err(|error| read_error(&error))? }
+            }
+            Err(error) => return Err(read_error(&error)),
+        };
+        Ok(price.capped(self.config.max_fee_per_gas))
+    }
+
+    async fn check_funds(
+        &self,
+        session: &Session,
+        account: Address,
+        call: &Content,
+        gas_limit: u64,
+        price: Price,
+    ) -> Result<()> {
+        let balance = balance(session, account).await?;
+        let needed = U256::from(gas_limit).saturating_mul(U256::from(price.most())).saturating_add(call.value);
+        if balance < needed {
+            return Err(insufficient(account, balance, needed));
+        }
+        Ok(())
+    }
+}
+
+impl Price {
+    /// The most that a unit of gas may cost.
+    const fn most(self) -> u128 {
+        match self {
+            Self::Eip1559 { max_fee, .. } => max_fee,
+            Self::Legacy { gas_price } => gas_price,
+        }
+    }
+
+    fn capped(self, cap: Option<u128>) -> Self {
+        let cap = cap.unwrap_or(u128::MAX);
+        match self {
+            Self::Eip1559 { max_fee, max_priority_fee } => Self::Eip1559 {
+                max_fee: max_fee.min(cap),
+                max_priority_fee: max_priority_fee.min(max_fee).min(cap),
+            },
+            Self::Legacy { gas_price } => Self::Legacy { gas_price: gas_price.min(cap) },
+        }
+    }
+}
+
+fn build(chain_id: u64, nonce: u64, gas_limit: u64, price: Price, call: &Content) -> TypedTransaction {
+    let (to, value, input) = (TxKind::Call(call.to), call.value, call.input.clone());
+    match price {
+        Price::Eip1559 { max_fee, max_priority_fee } => TypedTransaction::Eip1559(TxEip1559 {
+            chain_id,
+            nonce,
+            gas_limit,
+            max_fee_per_gas: max_fee,
+            max_priority_fee_per_gas: max_priority_fee,
+            to,
+            value,
+            access_list: Default::default(),
+            input,
+        }),
+        Price::Legacy { gas_price } => TypedTransaction::Legacy(TxLegacy {
+            chain_id: Some(chain_id),
+            nonce,
+            gas_price,
+            gas_limit,
+            to,
+            value,
+            input,
+        }),
+    }
+}
