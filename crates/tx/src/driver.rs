@@ -104,7 +104,8 @@ impl Driver {
 
     pub(crate) fn signer(&self, account: Address) -> Result<&TxSignerBox> {
         self.signers.get(&account).ok_or_else(|| {
-            let message = format!("there is no signer for account {account}; give the client one with `signer`");
+            let message =
+                format!("there is no signer for account {account}; give the client one with `signer`");
             Error::new(ErrorKind::SignerMissing { account: Some(account) }, message)
         })
     }

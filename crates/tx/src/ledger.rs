@@ -25,7 +25,8 @@ impl Ledger {
     /// [`ErrorKind::Journal`] when its records do not add up.
     pub fn new(journal: Arc<dyn Journal>, stored: &Stored) -> Result<Self> {
         let intent = Intent::fold(stored.entries.iter().map(|entry| &entry.record)).map_err(|error| {
-            let message = format!("intent `{}`: the journal is damaged: {error}; nothing was sent", stored.key);
+            let message =
+                format!("intent `{}`: the journal is damaged: {error}; nothing was sent", stored.key);
             Error::new(ErrorKind::Journal, message)
         })?;
         Ok(Self { journal, id: stored.id, key: stored.key.clone(), intent })

@@ -3,10 +3,10 @@
 use alloy::{
     consensus::{SignableTransaction, TxEip1559, TxEnvelope, TxLegacy, TypedTransaction},
     eips::Encodable2718,
-    network::{AnyNetwork, TransactionBuilder},
+    network::AnyNetwork,
     primitives::{Address, Bytes, TxKind, U64, U256},
     providers::Provider,
-    rpc::types::{TransactionInput, TransactionRequest},
+    transports::TransportError,
 };
 use backstay_core::{
     Error, ErrorKind, Result, Retry,
@@ -74,7 +74,7 @@ impl Driver {
             let slots = ledger.journal().slots(chain_id, account, mined).await.map_err(Error::from)?;
             let nonce = first_free(mined, slots.into_keys());
             let mut transaction = build(chain_id, nonce, gas_limit, price, call);
-            let signature = signer.sign_transaction(dyn_transaction(&mut transaction)).await.map_err(|error| {
+            let signature = signer.sign_transaction(&mut transaction).await.map_err(|error| {
                 Error::new(ErrorKind::SignerMissing { account: Some(account) }, "the signer failed to sign")
                     .with_source(error)
             })?;
@@ -154,13 +154,14 @@ impl Driver {
     async fn price(&self, session: &Session) -> Result<Price> {
         let provider = session.provider::<AnyNetwork>();
         let price = match provider.estimate_eip1559_fees().await {
-            Ok(fees) => {
-                Price::Eip1559 { max_fee: fees.max_fee_per_gas, max_priority_fee: fees.max_priority_fee_per_gas }
-            }
+            Ok(fees) => Price::Eip1559 {
+                max_fee: fees.max_fee_per_gas,
+                max_priority_fee: fees.max_priority_fee_per_gas,
+            },
             // A chain without a base fee, or a node without fee history.
-            Err(error) if error_of(&error).is_none() => {
-                Price::Legacy { gas_price: provider.get_gas_price().await.map_err(|error| read_error(&error))? }
-            }
+            Err(error) if error_of(&error).is_none() => Price::Legacy {
+                gas_price: provider.get_gas_price().await.map_err(|error| read_error(&error))?,
+            },
             Err(error) => return Err(read_error(&error)),
         };
         Ok(price.capped(self.config.max_fee_per_gas))
@@ -175,7 +176,8 @@ impl Driver {
         price: Price,
     ) -> Result<()> {
         let balance = balance(session, account).await?;
-        let needed = U256::from(gas_limit).saturating_mul(U256::from(price.most())).saturating_add(call.value);
+        let needed =
+            U256::from(gas_limit).saturating_mul(U256::from(price.most())).saturating_add(call.value);
         if balance < needed {
             return Err(insufficient(account, balance, needed));
         }
@@ -228,4 +230,45 @@ fn build(chain_id: u64, nonce: u64, gas_limit: u64, price: Price, call: &Content
             input,
         }),
     }
+}
+
+/// How many transactions of an account the chain has included, at the session's block. `pending` cannot be
+/// fenced, and is not asked.
+pub(crate) async fn count(session: &Session, account: Address) -> Result<u64> {
+    let count = value(session, "eth_getTransactionCount", &json!([account, "latest"]).to_string()).await?;
+    Ok(parse::<U64>("eth_getTransactionCount", &count)?.to())
+}
+
+async fn balance(session: &Session, account: Address) -> Result<U256> {
+    let balance = value(session, "eth_getBalance", &json!([account, "latest"]).to_string()).await?;
+    parse("eth_getBalance", &balance)
+}
+
+async fn value(session: &Session, method: &'static str, params: &str) -> Result<String> {
+    session.read(method, params).await?.map_err(|verdict| {
+        Error::new(ErrorKind::Unavailable, format!("{method}: {}", verdict.label())).with_retry(Retry::Later)
+    })
+}
+
+fn parse<T: serde::de::DeserializeOwned>(method: &str, json: &str) -> Result<T> {
+    serde_json::from_str(json).map_err(|error| {
+        let message = format!("{method}: the answer is not a number");
+        Error::new(ErrorKind::Unavailable, message).with_retry(Retry::Later).with_source(error)
+    })
+}
+
+/// A fee read that failed, as our own error.
+fn read_error(error: &TransportError) -> Error {
+    match error_of(error) {
+        Some(error) => error.clone().context("fees"),
+        None => Error::new(ErrorKind::Unavailable, format!("fees: {error}")).with_retry(Retry::Later),
+    }
+}
+
+fn insufficient(account: Address, balance: U256, needed: U256) -> Error {
+    let message = format!(
+        "account {account} has {balance} wei and needs {needed}; nothing was sent; fund it and send the intent \
+         again under the same key"
+    );
+    Error::new(ErrorKind::InsufficientFunds { account, balance, needed }, message).with_retry(Retry::Later)
 }

@@ -1,0 +1,242 @@
+//! Drives one intent to its end: its own call, and the plans of recovery flows.
+
+use std::sync::Arc;
+
+use alloy::primitives::U256;
+use backstay_core::{
+    Error, ErrorKind, Result, Retry,
+    failure::Verdict,
+    recovery::{Diagnosis, Failure, RoundVerdict, admit_round, authorise},
+    session::What,
+    tx::{Check, Due, Inclusion, Outcome, PlanStep, Record, StepId},
+};
+use backstay_provider::Session;
+use backstay_tx::{Driver, Freshness, Ledger, Prepared, Settled};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::flow::{Flow, PlanContext};
+
+/// The bounds of recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RecoveryConfig {
+    /// Recovery rounds for one intent (F4). Default 2; 0 turns recovery off.
+    pub max_rounds: u32,
+}
+
+impl Default for RecoveryConfig {
+    fn default() -> Self {
+        Self { max_rounds: 2 }
+    }
+}
+
+/// Runs intents.
+#[derive(Debug)]
+pub struct Runner {
+    driver: Driver,
+    flows: Vec<Arc<dyn Flow>>,
+    config: RecoveryConfig,
+}
+
+impl Runner {
+    /// A runner with these flows, asked in this order.
+    pub fn new(driver: Driver, flows: Vec<Arc<dyn Flow>>, config: RecoveryConfig) -> Self {
+        Self { driver, flows, config }
+    }
+
+    /// The driver of its transactions.
+    pub fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// Begins the session of an intent: fenced where its journal, this process and the endpoints have come
+    /// to, whichever is highest.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] when no endpoint can be pinned.
+    pub fn session(&self, ledger: &Ledger) -> Result<Session> {
+        let intent = ledger.intent();
+        let newest = self.driver.newest_block(intent.account);
+        let fence = intent.fence.into_iter().chain(newest).max_by_key(|block| block.number);
+        Session::begin(self.driver.endpoints(), fence)
+    }
+
+    /// Does what is due until nothing is. A run and a resumed run are the same: both start from the records.
+    ///
+    /// # Errors
+    ///
+    /// What stopped it; [`Error::delivery`] says what may have happened. The intent stays open, and can be
+    /// run again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the intent as if the process had been killed: read it from the journal again.
+    pub async fn run(&self, mut ledger: Ledger, session: &Session) -> Result<Outcome> {
+        // The step whose bytes this very run has signed and not sent yet.
+        let mut fresh = None;
+        loop {
+            match ledger.intent().due() {
+                Due::Nothing(outcome) => return Ok(outcome),
+                Due::Prepare { step, call } => {
+                    match self.driver.prepare(&mut ledger, session, step, &call).await? {
+                        Prepared::Signed(_) => fresh = Some(step),
+                        Prepared::Failed(failure) => {
+                            self.recover(&mut ledger, session, step, &failure).await?
+                        }
+                    }
+                }
+                Due::Settle { step, attempt } => {
+                    let freshness = match fresh.take() {
+                        Some(signed) if signed == step => Freshness::Fresh,
+                        Some(_) | None => Freshness::Recorded,
+                    };
+                    let settled = self.driver.settle(&mut ledger, session, step, &attempt, freshness).await?;
+                    if let (Settled::Refused(kind), StepId::Plan { .. }) = (settled, step) {
+                        let label = ledger.intent().label_of(step);
+                        let message = format!("recovery: every endpoint refused `{label}`: {kind}");
+                        return Err(Error::new(ErrorKind::Recovery, message).with_retry(Retry::Later));
+                    }
+                }
+                Due::Check { step, check, .. } => self.check(&mut ledger, session, step, &check).await?,
+                Due::Conclude { inclusion } => self.conclude(&mut ledger, session, inclusion).await?,
+            }
+        }
+    }
+
+    /// Finds a flow that can do something about a failure, and writes its plan down.
+    async fn recover(
+        &self,
+        ledger: &mut Ledger,
+        session: &Session,
+        step: StepId,
+        failure: &Failure,
+    ) -> Result<()> {
+        if let StepId::Plan { .. } = step {
+            let label = ledger.intent().label_of(step);
+            return Err(reverted(failure).context(format_args!("recovery: `{label}`")));
+        }
+        for flow in &self.flows {
+            match flow.diagnose(failure) {
+                Diagnosis::Pass => {}
+                Diagnosis::Forbid(why) => {
+                    return Err(reverted(failure).context(format_args!("{}: {why}", flow.name())));
+                }
+                Diagnosis::Recover(diagnosis) => {
+                    return self.begin_round(ledger, session, flow.as_ref(), &diagnosis, failure).await;
+                }
+            }
+        }
+        Err(reverted(failure))
+    }
+
+    async fn begin_round(
+        &self,
+        ledger: &mut Ledger,
+        session: &Session,
+        flow: &dyn Flow,
+        diagnosis: &str,
+        failure: &Failure,
+    ) -> Result<()> {
+        let name = flow.name();
+        session.step(name);
+        let still_holds = self.last_round_holds(ledger, session).await?;
+        let rounds = ledger.intent().rounds.len();
+        let ended = |why: String| Err(reverted(failure).context(format_args!("{name}: {why}")));
+        match admit_round(ledger.intent(), name, diagnosis, still_holds, self.config.max_rounds) {
+            RoundVerdict::Go => {}
+            RoundVerdict::Exhausted => return ended(format!("{rounds} recovery rounds did not help")),
+            RoundVerdict::NoProgress => {
+                return ended(
+                    "its plan was carried out and still holds, and the call fails as before".into(),
+                );
+            }
+        }
+        let grants = ledger.intent().grants.clone();
+        let context = PlanContext::new(session, ledger.intent().account, &grants);
+        // Both causes are kept: why recovery was needed, and why it failed (F3).
+        let both =
+            |error: Error| error.context(format_args!("{name}, recovering from a revert ({diagnosis})"));
+        let steps = flow.plan(&context, failure).await.map_err(both)?;
+        if steps.is_empty() {
+            return ended("on a closer look there is nothing to be done about it".into());
+        }
+        for step in &steps {
+            authorise(&step.call, &grants)?;
+        }
+        let labels: Vec<String> = steps.iter().map(|step| step.label.clone()).collect();
+        let fence = Record::Fenced { block: session.fence() };
+        let (flow, diagnosis) = (name.to_owned(), diagnosis.to_owned());
+        let planned = Record::Planned { flow: flow.clone(), diagnosis: diagnosis.clone(), steps };
+        ledger.append(vec![fence, planned]).await?;
+        session.note(What::Round { round: rounds as u32 + 1, flow, diagnosis, plan: labels });
+        Ok(())
+    }
+
+    /// Whether what the last round set out to do still holds. Without conditions to look at, it does.
+    async fn last_round_holds(&self, ledger: &Ledger, session: &Session) -> Result<bool> {
+        let steps: &[PlanStep] = ledger.intent().rounds.last().map_or(&[], |round| &round.steps);
+        for check in steps.iter().filter_map(|step| step.until.as_ref()) {
+            if !holds(session, check).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads a step's condition at or above the block that includes it, until it holds or the patience is
+    /// over: then somebody has undone it, and the intent's own call will show whether that matters.
+    async fn check(&self, ledger: &mut Ledger, session: &Session, step: StepId, check: &Check) -> Result<()> {
+        let until = Instant::now() + self.driver.patience();
+        loop {
+            let block = session.step(format!("{} check", ledger.intent().label_of(step)));
+            let holds = holds(session, check).await?;
+            if holds || Instant::now() >= until {
+                let text = if holds { "the condition holds" } else { "the condition does not hold" };
+                session.note(What::Note { text: format!("{text} at block {block}") });
+                return ledger.append(vec![Record::Checked { step, block, holds }]).await;
+            }
+            tokio::time::sleep(self.driver.endpoints().block_time() / 2).await;
+        }
+    }
+
+    async fn conclude(&self, ledger: &mut Ledger, session: &Session, inclusion: Inclusion) -> Result<()> {
+        session.step("conclude");
+        let outcome = if inclusion.succeeded {
+            let corroborated = self.driver.corroborate(session, &inclusion).await;
+            Outcome::Included { inclusion, corroborated }
+        } else {
+            let data = self.driver.revert_data(ledger, session, &inclusion).await;
+            Outcome::Reverted { inclusion, data }
+        };
+        ledger.append(vec![Record::Finished { outcome }]).await
+    }
+}
+
+async fn holds(session: &Session, check: &Check) -> Result<bool> {
+    let request = json!([{"to": check.to, "input": check.input}, "latest"]).to_string();
+    let word = match session.read("eth_call", &request).await? {
+        Ok(json) => serde_json::from_str::<alloy::primitives::Bytes>(&json).ok(),
+        Err(Verdict::Reverted(_)) => None,
+        Err(verdict) => {
+            let message = format!("eth_call: a step's condition cannot be read: {}", verdict.label());
+            return Err(Error::new(ErrorKind::Recovery, message).with_retry(Retry::Later));
+        }
+    };
+    let word = word.as_ref().and_then(|bytes| bytes.get(..32));
+    Ok(word.is_some_and(|word| U256::from_be_slice(word) >= check.at_least))
+}
+
+fn reverted(failure: &Failure) -> Error {
+    let revert = failure.revert.clone().unwrap_or_default();
+    let message = format!(
+        "the call to {} reverts at block {}: {}; nothing was sent for it",
+        failure.content.to,
+        failure.block,
+        revert.describe()
+    );
+    Error::new(ErrorKind::Reverted(revert), message)
+}
