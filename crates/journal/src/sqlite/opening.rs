@@ -83,7 +83,10 @@ async fn prepare(place: &Place) -> Result<SqliteConnection, JournalError> {
     if place.path.exists() {
         let mut reader =
             connecting(place).read_only(true).connect().await.map_err(|e| place.failure_to_open(e))?;
-        inspect(place, &mut reader).await?;
+        // In one transaction: another process may be creating the journal between two reads.
+        let mut snapshot = reader.begin().await.map_err(|e| place.failure_to_open(e))?;
+        inspect(place, &mut snapshot).await?;
+        drop(snapshot);
         reader.close().await.map_err(|e| place.failure_to_open(e))?;
     }
 
