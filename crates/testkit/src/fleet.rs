@@ -116,7 +116,7 @@ impl Fleet {
 
     /// All calls so far, in the order of their arrival.
     pub fn records(&self) -> Vec<Call> {
-        self.log.since(Mark(0))
+        self.log.since(Mark::START)
     }
 
     /// The calls that arrived from `mark` on.
@@ -189,10 +189,6 @@ impl Endpoint {
     }
 
     /// Its address.
-    ///
-    /// # Panics
-    ///
-    /// Never: a socket address makes a URL.
     pub fn url(&self) -> Url {
         format!("http://{}/", self.site.address()).parse().expect("a socket address makes a URL")
     }

@@ -246,7 +246,7 @@ async fn serve(site: Arc<Site>, stream: TcpStream) {
 /// Makes hyper close the connection without an answer.
 #[derive(Debug, thiserror::Error)]
 #[error("closed by the fault program")]
-struct Closed;
+pub(crate) struct Closed;
 
 async fn exchange(
     site: Arc<Site>,

@@ -172,6 +172,11 @@ impl fmt::Display for RpcError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(pub(crate) usize);
 
+impl Mark {
+    /// The start of the log.
+    pub const START: Self = Self(0);
+}
+
 /// The calls of a fleet in the order of their arrival.
 #[derive(Debug)]
 pub(crate) struct Log {
