@@ -144,7 +144,8 @@ impl Fleet {
         self.log.count(|call| call.fault)
     }
 
-    /// Waits for a call, arrived from `mark` on, that is as `wanted`.
+    /// Waits for a call, arrived from `mark` on, that is as `wanted`. The function is not to ask the fleet for
+    /// its records: it runs while they are locked.
     ///
     /// # Errors
     ///

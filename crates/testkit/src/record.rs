@@ -191,7 +191,7 @@ impl Log {
     }
 
     fn calls(&self) -> MutexGuard<'_, Vec<Call>> {
-        // Nothing that can panic runs under this lock.
+        // Only predicates of a test can panic under this lock, and they change nothing.
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

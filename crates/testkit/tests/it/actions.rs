@@ -209,7 +209,7 @@ async fn stalled_requests_are_late_for_the_chain_and_late_replies_are_not() {
 #[tokio::test]
 async fn what_was_received_is_carried_out_though_the_client_has_left() {
     let chain = chain().await;
-    let fleet = fleet(&chain, Rule::on(SEND).then(Action::Stall(Duration::from_millis(200)))).await;
+    let fleet = fleet(&chain, Rule::on(SEND).then(Action::Stall(Duration::from_millis(400)))).await;
     let url = fleet.url("a");
     let raw = signed(&chain, Address::ZERO, 0).await;
     let client = tokio::spawn(async move { ask(&url, SEND, json!([raw])).await });
@@ -265,7 +265,8 @@ async fn rules_find_their_target_in_calls_sends_accounts_and_filters() {
 #[tokio::test]
 async fn hooks_run_before_the_chain_and_before_the_client() {
     let chain = chain().await;
-    let seen: Arc<Mutex<Vec<(&str, Option<Reply>)>>> = Arc::default();
+    type Points = Vec<(&'static str, Option<Reply>)>;
+    let seen: Arc<Mutex<Points>> = Arc::default();
     let note = |point: &'static str| {
         let seen = Arc::clone(&seen);
         move |call: &Call| seen.lock().expect("no panic").push((point, call.upstream.clone()))
