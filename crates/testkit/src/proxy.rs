@@ -220,6 +220,9 @@ async fn accept(site: Arc<Site>, listener: TcpListener, closed: oneshot::Receive
             },
         }
     }
+    // A process that another thread is starting holds a copy of the socket until it runs its program, and
+    // the port would go on taking connections for that long. Where a listener cannot be shut down, that is so.
+    let _ = socket2::SockRef::from(&listener).shutdown(std::net::Shutdown::Both);
     drop(listener);
     connections.shutdown().await;
 }
