@@ -1,0 +1,76 @@
+use std::{io, path::PathBuf, time::Duration};
+
+/// Why a node or a fleet could not be started or driven.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No anvil binary in any of the places that [`Anvil::find`](crate::Anvil::find) looks at.
+    #[error(
+        "no anvil found: BACKSTAY_ANVIL is not set, PATH has no `anvil`, and no directory from {} upward has \
+         {wanted}. Run `npm ci` in contracts/, install Foundry, or set BACKSTAY_ANVIL to the binary",
+        from.display()
+    )]
+    NoAnvil {
+        /// The directory the upward search started from.
+        from: PathBuf,
+        /// The path looked for below each directory.
+        wanted: String,
+    },
+    /// `BACKSTAY_ANVIL` names something that is not a file.
+    #[error("BACKSTAY_ANVIL is set to {}, which is not a file", path.display())]
+    BadAnvilVariable {
+        /// The value of the variable.
+        path: PathBuf,
+    },
+    /// The binary could not be run.
+    #[error("cannot run {}", program.display())]
+    Spawn {
+        /// The binary.
+        program: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Anvil ended, or stayed silent for too long, before it listened.
+    #[error("anvil did not listen within {waited:?}; its last lines:\n{output}")]
+    NotListening {
+        /// How long it was waited for.
+        waited: Duration,
+        /// The last lines of its output.
+        output: String,
+    },
+    /// A loopback listener could not be opened.
+    #[error("cannot listen for endpoint {endpoint}")]
+    Listen {
+        /// The endpoint's name.
+        endpoint: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Two endpoints of one fleet have the same name.
+    #[error("two endpoints are named {0}")]
+    DuplicateName(String),
+    /// The chain behind the fleet did not answer.
+    #[error("no answer from the chain at {url}: {reason}")]
+    Unreachable {
+        /// The chain's address.
+        url: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// The chain behind the fleet answered with an error.
+    #[error("{method} was refused: {error}")]
+    Refused {
+        /// The method asked.
+        method: String,
+        /// The chain's error.
+        error: crate::RpcError,
+    },
+    /// Nothing fitting was recorded in time.
+    #[error("no fitting call within {waited:?}; {recorded} calls recorded")]
+    NotSeen {
+        /// How long it was waited for.
+        waited: Duration,
+        /// How many calls the fleet has recorded.
+        recorded: usize,
+    },
+}

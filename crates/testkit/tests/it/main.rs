@@ -1,0 +1,7 @@
+//! The testkit from a client's side: real nodes, real sockets.
+
+mod actions;
+mod client;
+mod fleets;
+mod nodes;
+mod views;
