@@ -112,6 +112,8 @@ pub enum ErrorKind {
     },
     /// The journal cannot be read or written. Nothing is sent without it.
     Journal,
+    /// Another process, or another run, has gone on with this intent meanwhile.
+    Superseded,
     /// The client was shut down.
     Closed,
 }

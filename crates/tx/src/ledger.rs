@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use backstay_core::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, Retry,
     tx::{Intent, Record},
 };
 use backstay_journal::{IntentId, Journal, JournalError, Stored};
@@ -51,8 +51,9 @@ impl Ledger {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Journal`] when the journal refuses or cannot be written; nothing was appended, or it is
-    /// unknown, and the intent must be read again before anything else is done for it.
+    /// [`ErrorKind::Superseded`] when somebody else appended meanwhile; [`ErrorKind::Journal`] when the
+    /// journal cannot be written. Nothing was appended, or it is unknown: the intent must be read again
+    /// before anything else is done for it.
     ///
     /// # Cancel safety
     ///
@@ -72,6 +73,10 @@ impl Ledger {
                 Ok(Ok(()))
             }
             Err(taken @ JournalError::SlotTaken { .. }) => Ok(Err(taken)),
+            Err(ahead @ (JournalError::Conflict { .. } | JournalError::Finished { .. })) => {
+                let message = format!("intent `{}`: another run has gone on with it meanwhile", self.key);
+                Err(Error::new(ErrorKind::Superseded, message).with_retry(Retry::Later).with_source(ahead))
+            }
             Err(other) => Err(Error::from(other).context(format_args!("intent `{}`", self.key))),
         }
     }

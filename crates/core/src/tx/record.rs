@@ -3,7 +3,11 @@
 use alloy_primitives::{Address, B256, Bytes, TxHash, U256, keccak256};
 use serde::{Deserialize, Serialize};
 
-use crate::{failure::RefusalKind, units::BlockRef};
+use crate::{
+    error::{Delivery, Error, ErrorKind, Result},
+    failure::{RefusalKind, Revert},
+    units::BlockRef,
+};
 
 /// What the caller asked for: the part of an intent that its key stands for (T1). Signer, nonce and fees
 /// are not part of it.
@@ -216,4 +220,31 @@ pub enum Outcome {
         /// Why.
         kind: RefusalKind,
     },
+}
+
+impl Outcome {
+    /// Where the intent took effect.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Reverted`] or [`ErrorKind::TxRefused`] when it took none.
+    pub fn included(&self) -> Result<&Inclusion> {
+        match self {
+            Self::Included { inclusion, .. } => Ok(inclusion),
+            Self::Reverted { inclusion, data } => {
+                let revert = Revert { data: data.clone(), message: String::new() };
+                let message = format!(
+                    "transaction {} was included in block {} and reverted: {}",
+                    inclusion.hash,
+                    inclusion.block,
+                    revert.describe()
+                );
+                Err(Error::new(ErrorKind::Reverted(revert), message).with_delivery(Delivery::Unknown))
+            }
+            Self::Refused { kind } => {
+                let message = format!("every endpoint refused the transaction: {kind}");
+                Err(Error::new(ErrorKind::TxRefused(*kind), message).with_delivery(Delivery::Refused))
+            }
+        }
+    }
 }

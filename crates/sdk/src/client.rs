@@ -1,0 +1,194 @@
+//! The client: endpoints, signers, flows and a journal, connected.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use alloy::{
+    network::TxSigner,
+    primitives::{Address, Signature},
+    providers::{Network, RootProvider},
+    rpc::client::RpcClient,
+};
+use backstay_core::{Error, ErrorKind, Result, endpoint::EndpointStatus};
+use backstay_journal::{Journal, MemoryJournal};
+use backstay_provider::Endpoints;
+use backstay_recovery::{Flow, Runner};
+use backstay_tx::{Driver, TxSignerBox};
+use tokio::task::JoinSet;
+
+use crate::{
+    config::Config,
+    intent::{IntentBuilder, Running},
+};
+
+/// A client for one chain. A cheap handle: clones are the same client.
+///
+/// Its background work (the head tracker, the intents that run) ends when the last handle is dropped. An
+/// intent that had not ended goes on when it is sent again under its key.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) endpoints: Endpoints,
+    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) runner: Arc<Runner>,
+    /// The accounts that there are signers for, in the order in which they were given.
+    pub(crate) accounts: Vec<Address>,
+    /// The intents that run, by key.
+    pub(crate) running: Arc<Mutex<HashMap<String, Running>>>,
+    /// Owns the tasks of the intents that run.
+    pub(crate) tasks: Mutex<JoinSet<()>>,
+}
+
+/// Makes a [`Client`].
+#[must_use = "a builder does nothing until it is connected"]
+pub struct Builder {
+    config: Config,
+    signers: Vec<TxSignerBox>,
+    flows: Vec<Arc<dyn Flow>>,
+    journal: Option<Arc<dyn Journal>>,
+}
+
+impl Client {
+    /// Begins a client.
+    pub fn builder(config: Config) -> Builder {
+        Builder { config, signers: Vec::new(), flows: Vec::new(), journal: None }
+    }
+
+    /// An alloy provider over all endpoints: reads and sends fail over. Bindings of `sol!`, fillers and
+    /// multicalls work over it unchanged.
+    ///
+    /// A raw transaction of an account that this client signs for is refused there
+    /// ([`ErrorKind::ManagedAccount`]): send it as an intent.
+    pub fn provider<N: Network>(&self) -> RootProvider<N> {
+        let endpoints = &self.shared.endpoints;
+        let client = RpcClient::new(endpoints.transport(), true).with_poll_interval(endpoints.block_time() / 2);
+        RootProvider::new(client)
+    }
+
+    /// Begins an intent under an idempotency key: a name for the effect, such as `register:<what>`. The same
+    /// key with the same content is the same intent, in this process and after a restart, as far as the
+    /// journal reaches.
+    pub fn intent(&self, key: impl Into<String>) -> IntentBuilder {
+        IntentBuilder::new(self.clone(), key.into())
+    }
+
+    /// The chain id.
+    pub fn chain_id(&self) -> u64 {
+        self.shared.endpoints.chain_id()
+    }
+
+    /// The accounts that this client signs for.
+    pub fn accounts(&self) -> &[Address] {
+        &self.shared.accounts
+    }
+
+    /// A snapshot of every endpoint.
+    pub fn status(&self) -> Vec<EndpointStatus> {
+        self.shared.endpoints.status()
+    }
+
+    /// How many calls went on to a further endpoint because the one before it failed them.
+    pub fn failovers(&self) -> u64 {
+        self.shared.endpoints.failovers()
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("endpoints", &self.shared.endpoints)
+            .field("accounts", &self.shared.accounts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    /// A signer: any of alloy's. The client manages its account from then on.
+    pub fn signer(mut self, signer: impl TxSigner<Signature> + Send + Sync + 'static) -> Self {
+        self.signers.push(Arc::new(signer));
+        self
+    }
+
+    /// A recovery flow. Flows are asked in the order in which they are given.
+    pub fn flow(mut self, flow: impl Flow) -> Self {
+        self.flows.push(Arc::new(flow));
+        self
+    }
+
+    /// A journal, in place of the SQLite file that the configuration names.
+    pub fn journal(mut self, journal: impl Journal) -> Self {
+        self.journal = Some(Arc::new(journal));
+        self
+    }
+
+    /// Connects: opens the journal, and asks every endpoint who it is. An endpoint that does not answer does
+    /// not stop it.
+    ///
+    /// # Errors
+    ///
+    /// A configuration error; [`ErrorKind::Journal`]; [`ErrorKind::Unavailable`] when no endpoint answers;
+    /// [`ErrorKind::WrongChain`] and [`ErrorKind::IdentityAmbiguous`].
+    pub async fn connect(self) -> Result<Client> {
+        let Self { config, signers, flows, journal } = self;
+        let accounts: Vec<Address> = signers.iter().map(|signer| signer.address()).collect();
+        let journal = match journal {
+            Some(journal) => journal,
+            None => open_journal(&config, accounts.is_empty()).await?,
+        };
+        let recorded = journal.genesis(config.chain_id).await?;
+        let endpoints =
+            Endpoints::connect(config.chain_id, &config.endpoints, config.provider, recorded).await?;
+        if let Some(genesis) = endpoints.genesis() {
+            let recorded = journal.record_genesis(config.chain_id, genesis).await?;
+            if recorded != genesis {
+                return Err(Error::config(format!(
+                    "the journal was written for a chain {} whose block 0 is {recorded}, and `provider.genesis` \
+                     says {genesis}; use another journal for another chain",
+                    config.chain_id
+                )));
+            }
+        }
+        let driver = Driver::new(endpoints.clone(), config.tx, signers);
+        let runner = Arc::new(Runner::new(driver, flows, config.recovery));
+        let (running, tasks) = (Arc::default(), Mutex::new(JoinSet::new()));
+        Ok(Client { shared: Arc::new(Shared { endpoints, journal, runner, accounts, running, tasks }) })
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("config", &self.config).field("flows", &self.flows).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// The tasks of the intents that run.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that have ended are let go here, so that the set stays as small as what runs.
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+}
+
+async fn open_journal(config: &Config, reads_only: bool) -> Result<Arc<dyn Journal>> {
+    match &config.journal {
+        #[cfg(feature = "sqlite")]
+        Some(path) => Ok(Arc::new(backstay_journal::SqliteJournal::open(path).await?)),
+        #[cfg(not(feature = "sqlite"))]
+        Some(_) => Err(Error::config("`journal` names a file, and this build is without the feature `sqlite`")),
+        // Nothing is sent without a signer, so there is nothing to write down.
+        None if reads_only => Ok(Arc::new(MemoryJournal::new())),
+        None => Err(Error::new(
+            ErrorKind::Config,
+            "a client that signs needs a journal, so that nothing is sent twice after a restart; set `journal` to \
+             a file, or give the builder one with `journal`",
+        )),
+    }
+}

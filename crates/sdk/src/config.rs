@@ -1,0 +1,76 @@
+//! The configuration of a client.
+
+use std::path::PathBuf;
+
+use backstay_core::{Error, Result};
+use backstay_provider::{EndpointConfig, ProviderConfig};
+use backstay_recovery::RecoveryConfig;
+use backstay_tx::TxConfig;
+use serde::{Deserialize, Serialize};
+
+/// The configuration of a client: from TOML, or built in code and changed field by field.
+///
+/// ```
+/// # fn main() -> Result<(), backstay::Error> {
+/// let config = backstay::Config::from_toml(
+///     r#"
+///     chain_id = 1
+///     [[endpoints]]
+///     name = "own-node"
+///     url = "http://127.0.0.1:8545"
+///     [provider]
+///     attempt_timeout = "5s"
+///     "#,
+/// )?;
+/// assert_eq!(config.provider.attempt_timeout.as_secs(), 5);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Config {
+    /// The chain id that every endpoint must serve.
+    pub chain_id: u64,
+    /// The endpoints, in order of preference.
+    pub endpoints: Vec<EndpointConfig>,
+    /// The file of the SQLite journal. Needed by a client that signs, unless it is given a journal.
+    #[serde(default)]
+    pub journal: Option<PathBuf>,
+    /// How endpoints are used.
+    #[serde(default)]
+    pub provider: ProviderConfig,
+    /// How transactions are priced and waited for.
+    #[serde(default)]
+    pub tx: TxConfig,
+    /// The bounds of recovery.
+    #[serde(default)]
+    pub recovery: RecoveryConfig,
+}
+
+impl Config {
+    /// A configuration with every default.
+    pub fn new(chain_id: u64, endpoints: Vec<EndpointConfig>) -> Self {
+        Self {
+            chain_id,
+            endpoints,
+            journal: None,
+            provider: ProviderConfig::default(),
+            tx: TxConfig::default(),
+            recovery: RecoveryConfig::default(),
+        }
+    }
+
+    /// Reads TOML. Durations are written as `"6s"` or `"250ms"`.
+    ///
+    /// # Errors
+    ///
+    /// A configuration error that names the line, the key, and what was expected. It quotes nothing of the
+    /// text: URLs and headers hold keys.
+    pub fn from_toml(text: &str) -> Result<Self> {
+        toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
+            Error::config(format!("the configuration cannot be read, near line {line}: {}", error.message()))
+        })
+    }
+}
