@@ -11,7 +11,7 @@ use alloy::{
 use backstay_testkit::{Action, Anvil, Fleet, Program, Rule, View};
 use serde_json::{Value, json};
 
-use crate::client::{SOON, chain, envelope, error, fleet, pay, payee, post, result};
+use crate::client::{Got, SOON, ask, chain, envelope, error, fleet, pay, payee, post, result};
 
 /// A contract that logs on each call, without topics or data.
 const LOGGER: &str = "0x60006000a000";
@@ -253,7 +253,7 @@ async fn replicas_take_turns_by_request() {
     let number = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
     for shown in ["0x2", "0x1"] {
         let got = post(&fleet.url("a"), &format!("[{number},{number}]")).await;
-        let crate::client::Got::Answer { body, .. } = got else { panic!("{got:?}") };
+        let Got::Answer { body, .. } = got else { panic!("{got:?}") };
         let replies: Value = serde_json::from_str(&body).expect("JSON-RPC is JSON");
         assert_eq!([&replies[0]["result"], &replies[1]["result"]], [shown, shown]);
     }
@@ -320,14 +320,15 @@ async fn a_view_that_changes_nothing_is_no_fault() {
 #[tokio::test]
 async fn rules_and_views_work_together_and_rules_survive_a_change_of_view() {
     let (chain, _) = paid(2).await;
-    let rule = Rule::on("eth_blockNumber").times(1).then(Action::LoseReply);
+    let rule = Rule::on("eth_blockNumber").times(2).then(Action::LoseReply);
     let hits = rule.hits();
     let fleet = fleet(&chain, Program::new().rule(rule).view(View::Frozen { at: 1 })).await;
     let url = fleet.url("a");
-    crate::client::ask(&url, "eth_blockNumber", json!([])).await;
+    assert_eq!(ask(&url, "eth_blockNumber", json!([])).await, Got::Closed);
     fleet.endpoint("a").set_view(View::Frozen { at: 0 });
+    assert_eq!(ask(&url, "eth_blockNumber", json!([])).await, Got::Closed);
     assert_eq!(result(&url, "eth_blockNumber", json!([])).await, "0x0");
-    assert_eq!(hits.get(), 1);
+    assert_eq!(hits.get(), 2);
     fleet.endpoint("a").heal();
     assert_eq!(result(&url, "eth_blockNumber", json!([])).await, "0x2");
 }
