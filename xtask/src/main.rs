@@ -1,6 +1,7 @@
 //! Project tasks, run as `cargo xtask <task>`.
 
 mod artifacts;
+mod demo;
 mod run;
 mod suite;
 mod tools;
@@ -26,6 +27,14 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Approve, then register, once on each fleet of endpoints that misbehave
+    Demo(demo::Args),
+    /// A process of the restart fleet
+    #[command(name = e2e::restart::CHILD, hide = true)]
+    RestartChild {
+        /// What it is told, as JSON
+        orders: String,
+    },
     /// Run every test: Solidity, artifacts, then `cargo test --workspace`
     Test {
         /// Arguments for `cargo test`, such as a filter or `-p e2e`; after `--`, for the test binaries
@@ -47,6 +56,8 @@ fn perform(task: Task) -> anyhow::Result<()> {
     let tools = Tools::of_workspace();
     match task {
         Task::Artifacts { check } => artifacts::build(&tools, if check { Mode::Check } else { Mode::Write }),
+        Task::Demo(args) => demo::run(&tools, &args),
+        Task::RestartChild { orders } => demo::child(&orders),
         Task::Test { args, binary_args } => suite::run_all(&tools, &CargoArgs::new(&args, &binary_args)),
     }
 }
@@ -63,7 +74,7 @@ mod tests {
                 let CargoArgs { cargo, binaries } = CargoArgs::new(&args, &binary_args);
                 assert_eq!((cargo, binaries), (to_strings(expected.0), to_strings(expected.1)));
             }
-            Task::Artifacts { .. } => panic!("another task"),
+            Task::Artifacts { .. } | Task::Demo(_) | Task::RestartChild { .. } => panic!("another task"),
         }
     }
 

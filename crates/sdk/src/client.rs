@@ -67,7 +67,8 @@ impl Client {
     /// ([`ErrorKind::ManagedAccount`]): send it as an intent.
     pub fn provider<N: Network>(&self) -> RootProvider<N> {
         let endpoints = &self.shared.endpoints;
-        let client = RpcClient::new(endpoints.transport(), true).with_poll_interval(endpoints.block_time() / 2);
+        let client =
+            RpcClient::new(endpoints.transport(), true).with_poll_interval(endpoints.block_time() / 2);
         RootProvider::new(client)
     }
 
@@ -163,7 +164,10 @@ impl Builder {
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("config", &self.config).field("flows", &self.flows).finish_non_exhaustive()
+        f.debug_struct("Builder")
+            .field("config", &self.config)
+            .field("flows", &self.flows)
+            .finish_non_exhaustive()
     }
 }
 
@@ -182,7 +186,9 @@ async fn open_journal(config: &Config, reads_only: bool) -> Result<Arc<dyn Journ
         #[cfg(feature = "sqlite")]
         Some(path) => Ok(Arc::new(backstay_journal::SqliteJournal::open(path).await?)),
         #[cfg(not(feature = "sqlite"))]
-        Some(_) => Err(Error::config("`journal` names a file, and this build is without the feature `sqlite`")),
+        Some(_) => {
+            Err(Error::config("`journal` names a file, and this build is without the feature `sqlite`"))
+        }
         // Nothing is sent without a signer, so there is nothing to write down.
         None if reads_only => Ok(Arc::new(MemoryJournal::new())),
         None => Err(Error::new(

@@ -69,7 +69,8 @@ impl Config {
     /// text: URLs and headers hold keys.
     pub fn from_toml(text: &str) -> Result<Self> {
         toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
+            let line =
+                error.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
             Error::config(format!("the configuration cannot be read, near line {line}: {}", error.message()))
         })
     }

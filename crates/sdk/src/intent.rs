@@ -104,10 +104,14 @@ impl IntentBuilder {
     pub async fn send(self) -> Result<Intent> {
         let Self { client, key, from, to, value, input, grants } = self;
         if key.trim().is_empty() {
-            return Err(Error::config("an intent's key is empty; name the effect, such as `register:<what>`"));
+            return Err(Error::config(
+                "an intent's key is empty; name the effect, such as `register:<what>`",
+            ));
         }
         let Some(to) = to else {
-            return Err(Error::config(format!("intent `{key}` says not where to; name it with `to` or `call`")));
+            return Err(Error::config(format!(
+                "intent `{key}` says not where to; name it with `to` or `call`"
+            )));
         };
         let account = account(client.accounts(), from)?;
         let content = Content { to, value, input };
@@ -182,8 +186,7 @@ impl Client {
             return running.clone();
         }
         let (tell, ended) = watch::channel(None);
-        let running =
-            Running { content: ledger.intent().content.clone(), ended, session: Arc::default() };
+        let running = Running { content: ledger.intent().content.clone(), ended, session: Arc::default() };
         all.insert(key.clone(), running.clone());
         drop(all);
         let (runner, journal) = (self.shared.runner.clone(), self.shared.journal.clone());
@@ -244,14 +247,18 @@ async fn drive(
 
 /// The account that signs.
 fn account(accounts: &[Address], named: Option<Address>) -> Result<Address> {
-    let missing = |account: Option<Address>, why: String| Err(Error::new(ErrorKind::SignerMissing { account }, why));
+    let missing =
+        |account: Option<Address>, why: String| Err(Error::new(ErrorKind::SignerMissing { account }, why));
     match (named, accounts) {
         (Some(named), accounts) if accounts.contains(&named) => Ok(named),
-        (Some(named), _) => {
-            missing(Some(named), format!("there is no signer for account {named}; give the builder one with `signer`"))
-        }
+        (Some(named), _) => missing(
+            Some(named),
+            format!("there is no signer for account {named}; give the builder one with `signer`"),
+        ),
         (None, [account]) => Ok(*account),
-        (None, []) => missing(None, "there is no signer, so nothing can be sent; give the builder one".into()),
+        (None, []) => {
+            missing(None, "there is no signer, so nothing can be sent; give the builder one".into())
+        }
         (None, _) => missing(None, "there are several signers; say with `from` which account sends".into()),
     }
 }

@@ -83,6 +83,7 @@ mod lens;
 mod program;
 mod proxy;
 mod record;
+pub mod sample;
 mod upstream;
 mod view;
 

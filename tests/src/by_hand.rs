@@ -1,0 +1,66 @@
+//! The same story over plain alloy: `FallbackLayer` over the same endpoints, written as adapters write it.
+
+use std::time::Duration;
+
+use alloy::{
+    network::EthereumWallet,
+    primitives::B256,
+    providers::{Provider, ProviderBuilder},
+    rpc::client::RpcClient,
+    signers::local::PrivateKeySigner,
+    transports::{http::Http, layers::FallbackLayer},
+};
+use anyhow::{Context, bail, ensure};
+use backstay_testkit::sample::{ContextGraphs, Deployment, Parameters, Token};
+use tower::ServiceBuilder;
+use url::Url;
+
+/// How long it may take in all. The SDK needs a tenth of it.
+pub const CAP: Duration = Duration::from_secs(25);
+
+/// Registers, approving the deposit when the contract says that the allowance is too low.
+pub async fn register(
+    endpoints: &[(String, Url)],
+    signer: PrivateKeySigner,
+    contracts: &Deployment,
+    key: B256,
+) -> anyhow::Result<()> {
+    match tokio::time::timeout(CAP, attempt(endpoints, signer, contracts, key)).await {
+        Ok(result) => result,
+        Err(_) => bail!("not done after {} s", CAP.as_secs()),
+    }
+}
+
+async fn attempt(
+    endpoints: &[(String, Url)],
+    signer: PrivateKeySigner,
+    contracts: &Deployment,
+    key: B256,
+) -> anyhow::Result<()> {
+    let owner = signer.address();
+    let transports: Vec<_> = endpoints.iter().map(|(_, url)| Http::new(url.clone())).collect();
+    let transport = ServiceBuilder::new().layer(FallbackLayer::default()).service(transports);
+    let client = RpcClient::new(transport, true);
+    let provider =
+        ProviderBuilder::new().wallet(EthereumWallet::from(signer)).connect_client(client).erased();
+
+    let deposit =
+        Parameters::new(contracts.parameters, &provider).deposit().call().await.context("deposit")?;
+    let graphs = ContextGraphs::new(contracts.graphs, &provider);
+    let pending = match graphs.createContextGraph(key).send().await {
+        Ok(pending) => pending,
+        Err(error) if error.as_decoded_error::<ContextGraphs::TooLowAllowance>().is_some() => {
+            let token = Token::new(contracts.token, &provider);
+            let approve = token.approve(contracts.graphs, deposit).send().await.context("approve")?;
+            let receipt = approve.get_receipt().await.context("the approve's receipt")?;
+            ensure!(receipt.status(), "the approve reverted");
+            let allowance = token.allowance(owner, contracts.graphs).call().await.context("allowance")?;
+            ensure!(allowance >= deposit, "the allowance reads {allowance} after the approve");
+            graphs.createContextGraph(key).send().await.context("register, after the approve")?
+        }
+        Err(error) => return Err(error).context("register"),
+    };
+    let receipt = pending.get_receipt().await.context("the registration's receipt")?;
+    ensure!(receipt.status(), "the registration reverted");
+    Ok(())
+}
