@@ -122,7 +122,7 @@ impl World {
         let genesis = now.as_secs() - 2 * HISTORY;
         let chain = Anvil::builder().timestamp(genesis).block_time(BLOCK_TIME).launch().await?;
         let contracts = Deployment::deploy(&chain, U256::from(1_000)).await?;
-        chain.mine(HISTORY).await?;
+        chain.mine_spaced(HISTORY, BLOCK_TIME).await?;
         let fork = match kind {
             Kind::StaleFork => {
                 let at = chain.head().await? - BEHIND;

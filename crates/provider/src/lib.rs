@@ -28,5 +28,5 @@ mod wire;
 pub use config::{EndpointConfig, ProviderConfig};
 pub use endpoints::{CallReport, Endpoints};
 pub use send::Submission;
-pub use session::{FoundReceipt, Session};
+pub use session::{FoundReceipt, Reach, Session};
 pub use transport::{Failover, error_of};

@@ -64,6 +64,15 @@ pub struct FoundReceipt {
     id: EndpointId,
 }
 
+/// How far a receipt is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// At the pin; elsewhere only when the pin does not answer.
+    Pin,
+    /// Everywhere.
+    Everywhere,
+}
+
 impl Session {
     /// Begins a session at the highest block that the client knows of, or at `fence` where that is higher:
     /// never at what the pin itself calls its latest.
@@ -288,11 +297,11 @@ impl Session {
         self.endpoints.shared.submit(raw, hash, pin, &|report| self.report(report, None)).await
     }
 
-    /// Looks for the receipt of a transaction: at the pin, then everywhere. It counts only when the same
+    /// Looks for the receipt of a transaction: at the pin, then as far as `reach` says. It counts only when the same
     /// endpoint shows the block at that number with that hash, listing the transaction (S5).
     ///
     /// `None` when nobody has it: the transaction may be pending, or its block not yet served.
-    pub async fn receipt(&self, hash: TxHash) -> Option<FoundReceipt> {
+    pub async fn receipt(&self, hash: TxHash, reach: Reach) -> Option<FoundReceipt> {
         let shared = &self.endpoints.shared;
         let call = shared.call("eth_getTransactionReceipt", &format!("[\"{hash}\"]"));
         let log = |report: CallReport| self.report(report, None);
@@ -303,6 +312,9 @@ impl Session {
             tried.push(id);
             let exchange = shared.exchange(started, &[&call], shared.config.attempt_timeout, &log).await;
             let Some(reply) = exchange.replies.into_iter().next() else { continue };
+            if reach == Reach::Pin && id == pin && reply.is_null() {
+                return None;
+            }
             let Some(inclusion) = parse_receipt(&reply, hash) else { continue };
             if self.lists(id, &inclusion).await {
                 return Some(FoundReceipt { inclusion, by: shared.name(id), id });

@@ -240,6 +240,16 @@ impl Anvil {
         self.rpc("anvil_mine", json!([format!("{blocks:#x}")])).await.map(drop)
     }
 
+    /// Mines blocks whose times are this far apart, in whole seconds, as if they had come one by one.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub async fn mine_spaced(&self, blocks: u64, spacing: Duration) -> Result<(), Error> {
+        let params = json!([format!("{blocks:#x}"), format!("{:#x}", spacing.as_secs())]);
+        self.rpc("anvil_mine", params).await.map(drop)
+    }
+
     /// The number of its head.
     ///
     /// # Errors

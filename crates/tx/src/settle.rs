@@ -9,7 +9,7 @@ use backstay_core::{
     session::What,
     tx::{Attempt, Inclusion, Outcome, Record, SendAnswer, StepId},
 };
-use backstay_provider::{FoundReceipt, Session, Submission};
+use backstay_provider::{FoundReceipt, Reach, Session, Submission};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -65,7 +65,7 @@ impl Driver {
         session.step(ledger.intent().label_of(step));
         // A retry of a submission looks at the delivery first.
         if freshness == Freshness::Recorded
-            && let Some(found) = session.receipt(attempt.hash).await
+            && let Some(found) = session.receipt(attempt.hash, Reach::Everywhere).await
         {
             return self.include(ledger, session, step, &found).await;
         }
@@ -91,10 +91,15 @@ impl Driver {
                 said = Some(answer);
             }
             let sent_at = self.height();
+            let mut asked_at = sent_at;
             // Two blocks without it: a pool may have lost it, or never had it.
             let patience = if untouched { 1 } else { 2 };
             while self.height() < sent_at + patience {
-                if let Some(found) = session.receipt(attempt.hash).await {
+                // Elsewhere only once there is a block that the pin may be late with.
+                let height = self.height();
+                let reach = if height > asked_at { Reach::Everywhere } else { Reach::Pin };
+                asked_at = height;
+                if let Some(found) = session.receipt(attempt.hash, reach).await {
                     return self.include(ledger, session, step, &found).await;
                 }
                 if Instant::now() >= deadline {

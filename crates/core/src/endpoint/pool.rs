@@ -15,6 +15,9 @@ use crate::{
 
 /// The block time assumed until one is measured.
 const UNMEASURED_BLOCK_TIME: Duration = Duration::from_secs(12);
+/// An endpoint is stale when it is further behind than both of these.
+const MAX_LAG: Duration = Duration::from_secs(15);
+const MAX_LAG_BLOCKS: u64 = 3;
 /// Block times are measured in whole seconds of the chain's clock; faster chains measure as this.
 const SHORTEST_BLOCK_TIME: Duration = Duration::from_millis(100);
 
@@ -28,7 +31,7 @@ pub struct EndpointId(pub usize);
 #[non_exhaustive]
 pub struct PoolConfig {
     /// How far behind the frontier an endpoint may be before it is stale, in blocks (E3). Default: the
-    /// larger of 3 blocks and 15 s at the measured block time.
+    /// larger of 3 blocks and 15 s, by the time that the headers themselves tell.
     pub max_lag: Option<u64>,
     /// The chain's block time. Default: measured from headers.
     #[serde(with = "humantime_serde")]
@@ -263,14 +266,13 @@ impl Pool {
     ///
     /// A URL may be a load balancer over replicas at different heights (E9): a header below the head, on
     /// the same branch, is a replica that lags and does not lower the head, until none has reached the head
-    /// again for as long as `max_lag` lasts.
+    /// again for 15 s.
     pub fn on_head(&mut self, id: EndpointId, header: Header, now: Instant) {
-        let patience = self.block_time() * u32::try_from(self.max_lag()).unwrap_or(u32::MAX);
         let endpoint = &mut self.endpoints[id.0];
         let known = endpoint.window.hash_at(header.number);
         let lags = endpoint.head.is_some_and(|head| header.number < head.number)
             && known == Some(header.hash)
-            && endpoint.head_at.is_some_and(|at| now.saturating_duration_since(at) < patience);
+            && endpoint.head_at.is_some_and(|at| now.saturating_duration_since(at) < MAX_LAG);
         endpoint.window.insert(&header);
         if lags {
             return;
@@ -322,14 +324,6 @@ impl Pool {
         let verified = self.endpoints.iter().filter(|endpoint| endpoint.identity == Identity::Verified);
         let longest = verified.filter_map(measure).max_by_key(|(blocks, _)| *blocks);
         longest.map_or(UNMEASURED_BLOCK_TIME, |(_, time)| time.max(SHORTEST_BLOCK_TIME))
-    }
-
-    /// How many blocks behind the frontier is stale.
-    pub fn max_lag(&self) -> u64 {
-        self.config.max_lag.unwrap_or_else(|| {
-            let blocks = Duration::from_secs(15).as_secs_f64() / self.block_time().as_secs_f64().max(0.001);
-            (blocks.ceil() as u64).max(3)
-        })
     }
 
     /// Whether the endpoint may serve this need, breaker and rest aside.
@@ -394,15 +388,20 @@ impl Pool {
 
     fn judge_lag(&mut self, now: Instant) {
         let Some(frontier) = self.frontier() else { return };
-        let max_lag = self.max_lag();
+        let max_lag = self.config.max_lag;
         for endpoint in &mut self.endpoints {
             let Some(head) = endpoint.head else { continue };
-            let lag = frontier.number.saturating_sub(head.number);
-            if lag > max_lag {
+            let blocks = frontier.number.saturating_sub(head.number);
+            let time = Duration::from_secs(frontier.timestamp.saturating_sub(head.timestamp));
+            let behind = |part: u32| match max_lag {
+                Some(max_lag) => blocks > max_lag / u64::from(part),
+                None => blocks > MAX_LAG_BLOCKS / u64::from(part) && time > MAX_LAG / part,
+            };
+            if behind(1) {
                 endpoint.stale = true;
                 endpoint.well_since = None;
-            } else if endpoint.stale && lag <= max_lag / 2 {
-                // Half the way back, so that an endpoint at the edge does not come and go.
+            } else if !behind(2) {
+                // Only half the way back, so that an endpoint at the edge does not come and go.
                 endpoint.stale = false;
             }
             let well = !endpoint.stale && endpoint.breaker.is_closed();
@@ -503,6 +502,20 @@ mod tests {
     }
 
     #[test]
+    fn a_few_blocks_are_never_stale_and_neither_are_a_few_seconds() {
+        let now = Instant::now();
+        let stale = |behind: Header| {
+            let mut pool = pool(&[100, 100], now);
+            pool.on_head(EndpointId(1), behind, now);
+            pool.on_head(EndpointId(0), Header { timestamp: 1000, ..header(200) }, now);
+            pool.excluded(EndpointId(1), Need::Current, now).is_some()
+        };
+        assert!(!stale(Header { timestamp: 0, ..header(197) }), "a chain that was idle");
+        assert!(!stale(Header { timestamp: 985, ..header(150) }), "a chain of many blocks a second");
+        assert!(stale(Header { timestamp: 984, ..header(196) }));
+    }
+
+    #[test]
     fn staleness_is_left_only_half_way_back() {
         let now = Instant::now();
         let mut pool = pool(&[84, 100], now);
@@ -591,6 +604,5 @@ mod tests {
         pool.on_head(EndpointId(0), Header { timestamp: 1000, ..header(100) }, now);
         pool.on_ancestor(EndpointId(0), Header { timestamp: 968, ..header(84) });
         assert_eq!(pool.block_time(), Duration::from_secs(2));
-        assert_eq!(pool.max_lag(), 8);
     }
 }
