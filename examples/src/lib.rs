@@ -1,1 +1,1 @@
-//!
+//! Runnable examples, one file per story: `cargo run -p examples --example register`.

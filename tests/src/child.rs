@@ -12,7 +12,7 @@ use backstay_testkit::sample::Deployment;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::story;
+use crate::{by_hand, story};
 
 /// What the child is told: all that it needs, as JSON in one argument.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,6 +33,17 @@ pub struct Orders {
     pub graph: B256,
     /// Where the journal kills the process; `None` lets it live.
     pub kill: Option<KillAt>,
+    /// Who tells the story.
+    pub teller: Teller,
+}
+
+/// Who tells the story.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Teller {
+    /// The SDK.
+    Backstay,
+    /// Plain alloy.
+    ByHand,
 }
 
 /// A point at the journal's boundary.
@@ -68,19 +79,24 @@ pub enum Side {
     After,
 }
 
-/// Runs the story to its end, or to where it is killed. Prints the outcome's block.
+/// Runs the story to its end, or to where it is killed. Prints where it was included, as JSON.
 ///
 /// # Errors
 ///
 /// What stopped the intent.
 pub async fn run(orders: Orders) -> anyhow::Result<()> {
     let signer = PrivateKeySigner::from_bytes(&orders.key)?;
+    let contracts =
+        Deployment::at(orders.token, orders.parameters, orders.graphs, U256::ZERO, signer.address());
+    if orders.teller == Teller::ByHand {
+        by_hand::register(&orders.endpoints, signer, &contracts, orders.graph).await?;
+        println!("{{}}");
+        return Ok(());
+    }
     let config = story::config(&orders.endpoints, &orders.journal);
     let journal = SqliteJournal::open(&orders.journal).await?;
     let journal = KillingJournal { inner: journal, kill: orders.kill };
     let client = story::builder(config, signer, orders.parameters).journal(journal).connect().await?;
-    let contracts =
-        Deployment::at(orders.token, orders.parameters, orders.graphs, U256::ZERO, client.accounts()[0]);
     let intent = story::register(&client, &contracts, orders.graph).await?;
     let outcome = intent.outcome().await?;
     let inclusion = outcome.included()?;

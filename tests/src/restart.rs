@@ -11,13 +11,13 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use backstay_testkit::{Action, Program, Rule, sample::Deployment};
+use backstay_testkit::{Action, Call, Fleet, Program, Rule, sample::Deployment};
 use tokio::{process::Command, time::Instant};
 
 use crate::{
-    child::{self, KillAt, Kind as Record, Orders, Side},
-    fleets::{Kind, World, by_hand, count},
-    report::FleetReport,
+    child::{self, KillAt, Kind as Record, Orders, Side, Teller},
+    fleets::{Kind, World, count},
+    report::{ByHand, FleetReport},
 };
 
 /// The argument that makes a process the child.
@@ -64,24 +64,60 @@ pub async fn run() -> anyhow::Result<FleetReport> {
         graphs,
         graph: Deployment::key(Kind::Restart.name()),
         kill: None,
+        teller: Teller::Backstay,
     };
     let begun = Instant::now();
+    let last = lives(&fleet, &mut orders, &POINTS, &mut report).await?;
+    if !last.starts_with('{') {
+        report.problem(format!("the last life ended with: {last}"));
+    }
+    report.took(begun.elapsed());
+    report.calls = fleet.calls_by_endpoint();
+    report.rpc_calls = report.calls.values().flat_map(|methods| methods.values()).sum();
+    count(&world, signer.address(), &mut report).await?;
+    report.by_hand = by_hand(&world, &fleet, orders).await?;
+    report.ok = report.problems.is_empty();
+    Ok(report)
+}
+
+/// By hand there is no journal to be killed at: the process is killed twice, each time when a send has
+/// reached the chain.
+async fn by_hand(world: &World, fleet: &Fleet, mut orders: Orders) -> anyhow::Result<ByHand> {
+    let signer = world.account().await?;
+    orders.key = signer.to_bytes();
+    orders.graph = Deployment::key("restart by hand");
+    orders.teller = Teller::ByHand;
+    let mut killed = FleetReport::default();
+    let last = lives(fleet, &mut orders, &[Point::SendTaken, Point::SendTaken], &mut killed).await?;
+    let registrations_mined = world.contracts.registrations(&world.chain, signer.address()).await?;
+    let done = last.starts_with('{');
+    Ok(ByHand { ok: done && registrations_mined == 1, registrations_mined, error: (!done).then_some(last) })
+}
+
+/// Kills the process at each point in turn, then lets it come to its end. Returns the last line that it
+/// printed.
+async fn lives(
+    fleet: &Fleet,
+    orders: &mut Orders,
+    points: &[Point],
+    report: &mut FleetReport,
+) -> anyhow::Result<String> {
     // The process that lives now, for the endpoints to kill.
     let living = Arc::new(AtomicU32::new(0));
-    for (index, point) in POINTS.into_iter().enumerate() {
+    for (index, point) in points.iter().enumerate() {
         orders.kill = None;
-        match point {
+        match *point {
             Point::Journal(record, side) => orders.kill = Some(KillAt { record, side }),
             Point::SendTaken => {
                 for (name, _) in fleet.urls() {
                     let living = living.clone();
-                    let kill = move |_: &_| child::kill_process(living.load(Ordering::SeqCst));
+                    let kill = move |_: &Call| child::kill_process(living.load(Ordering::SeqCst));
                     let rule = Rule::on("eth_sendRawTransaction").times(1).after_reply(kill);
                     fleet.endpoint(&name).set(Program::new().rule(rule.then(Action::LoseReply)));
                 }
             }
         }
-        match live(&orders, &living).await? {
+        match live(orders, &living).await? {
             Life::Killed => report.faults_fired += 1,
             Life::Ended(line) => {
                 report.problem(format!("point {index}: it was not killed, and ended with {line}"))
@@ -92,18 +128,10 @@ pub async fn run() -> anyhow::Result<FleetReport> {
         }
     }
     orders.kill = None;
-    match live(&orders, &living).await? {
-        Life::Ended(line) if line.starts_with('{') => {}
-        Life::Ended(line) => report.problem(format!("the last life ended with: {line}")),
-        Life::Killed => report.problem("the last life was killed"),
-    }
-    report.took(begun.elapsed());
-    report.calls = fleet.calls_by_endpoint();
-    report.rpc_calls = report.calls.values().flat_map(|methods| methods.values()).sum();
-    count(&world, signer.address(), &mut report).await?;
-    report.by_hand = by_hand(Kind::Restart, &world).await?;
-    report.ok = report.problems.is_empty();
-    Ok(report)
+    Ok(match live(orders, &living).await? {
+        Life::Ended(line) => line,
+        Life::Killed => "it was killed".to_owned(),
+    })
 }
 
 enum Life {

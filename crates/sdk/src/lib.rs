@@ -94,3 +94,8 @@ pub mod journal {
 pub mod trail {
     pub use backstay_core::session::{Event, Trail, What};
 }
+
+/// The quick start in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
