@@ -16,8 +16,7 @@ use backstay::{
         sol,
     },
 };
-
-mod support;
+use examples::Local;
 
 sol! {
     #[sol(rpc)]
@@ -62,7 +61,7 @@ struct Contracts {
 async fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [config, parameters, graphs, token, name] = arguments.as_slice() else {
-        let local = support::Local::launch().await?;
+        let local = Local::launch().await?;
         let contracts = Contracts {
             parameters: local.contracts.parameters,
             graphs: local.contracts.graphs,

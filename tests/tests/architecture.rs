@@ -21,7 +21,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ),
     ("backstay-testkit", &["backstay"]),
     ("e2e", &["backstay", "backstay-testkit"]),
-    ("examples", &[]),
+    ("examples", &["backstay", "backstay-testkit"]),
     ("xtask", &["e2e"]),
 ];
 
