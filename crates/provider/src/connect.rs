@@ -1,6 +1,6 @@
 //! Who serves the right chain: chain id, genesis and branch, before an endpoint serves anything (E1).
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use alloy::primitives::{B256, U64};
 use backstay_core::{
@@ -8,7 +8,8 @@ use backstay_core::{
     endpoint::{EndpointId, Header, Identity, Tie, judge_branch, judge_genesis},
     failure::{Classifier, FaultKind, Verdict},
 };
-use futures::future::join_all;
+use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
+use tokio::time::Instant;
 
 use crate::{
     config::{EndpointConfig, ProviderConfig},
@@ -20,6 +21,9 @@ use crate::{
 const BRANCH_HEIGHTS: usize = 8;
 /// How far below the head the block time is measured from.
 const BASELINE: u64 = 16;
+
+/// How long slower endpoints are waited for once one has answered.
+const STRAGGLERS: Duration = Duration::from_secs(3);
 
 /// What an endpoint says of itself.
 pub(crate) struct Facts {
@@ -65,16 +69,7 @@ impl Endpoints {
 
 impl Shared {
     async fn identify(&self, recorded: Option<B256>) -> Result<()> {
-        let ids: Vec<EndpointId> = self.pool().ids().collect();
-        let all = join_all(ids.into_iter().map(async |id| (id, self.facts(id).await))).await;
-        let mut why = Vec::new();
-        let mut known: Vec<(EndpointId, Facts)> = Vec::new();
-        for (id, facts) in all {
-            match facts {
-                Ok(facts) => known.push((id, facts)),
-                Err(verdict) => why.push(format!("{}: {}", self.name(id), verdict.label())),
-            }
-        }
+        let (mut known, mut why) = self.roll_call().await;
         known.retain(|(id, facts)| match self.mismatch(facts, None) {
             None => true,
             Some(wrong) => {
@@ -100,6 +95,38 @@ impl Shared {
             }
         }
         self.someone(why)
+    }
+
+    /// Asks every endpoint who it is. Once one has answered, the others are waited for only a little longer:
+    /// one that hangs is identified when it speaks again.
+    async fn roll_call(&self) -> (Vec<(EndpointId, Facts)>, Vec<String>) {
+        let ids: Vec<EndpointId> = self.pool().ids().collect();
+        let mut silent: BTreeSet<EndpointId> = ids.iter().copied().collect();
+        let mut asked: FuturesUnordered<_> =
+            ids.into_iter().map(async |id| (id, self.facts(id).await)).collect();
+        let (mut known, mut why) = (Vec::new(), Vec::new());
+        let mut until = None;
+        loop {
+            let next = match until {
+                None => asked.next().await,
+                Some(until) => tokio::time::timeout_at(until, asked.next()).await.ok().flatten(),
+            };
+            match next {
+                None => break,
+                Some((id, Ok(facts))) => {
+                    silent.remove(&id);
+                    known.push((id, facts));
+                    until.get_or_insert_with(|| Instant::now() + STRAGGLERS);
+                }
+                Some((id, Err(verdict))) => {
+                    silent.remove(&id);
+                    why.push(format!("{}: {}", self.name(id), verdict.label()));
+                }
+            }
+        }
+        why.extend(silent.into_iter().map(|id| format!("{}: no answer yet", self.name(id))));
+        known.sort_by_key(|(id, _)| *id);
+        (known, why)
     }
 
     /// An error unless an endpoint is verified.

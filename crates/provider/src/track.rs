@@ -37,9 +37,13 @@ async fn watch(shared: Weak<Shared>, id: EndpointId) {
 }
 
 impl Shared {
-    /// How long until an endpoint is asked again: the poll interval, or until its breaker wants a probe.
+    /// How long until an endpoint is asked again: the poll interval, until its breaker wants a probe, or until
+    /// its identity is looked at again.
     fn until_next_look(&self, id: EndpointId) -> Duration {
         let pool = self.pool();
+        if let Identity::Wrong(_) = pool.get(id).identity() {
+            return self.config.identity_recheck;
+        }
         match pool.get(id).probe_at() {
             Some(at) => at.saturating_duration_since(now()).max(Duration::from_millis(10)),
             None => self.config.head_poll.unwrap_or_else(|| {

@@ -221,18 +221,19 @@ impl Pool {
             Verdict::RateLimited { after } => {
                 let after = after.unwrap_or(Duration::from_secs(1)).min(Duration::from_secs(300));
                 endpoint.cool_until = Some(now + after);
-                endpoint.breaker.on_abandoned(now);
-            }
-            Verdict::Unsupported => {
-                endpoint.unsupported.insert(method.to_owned());
-                endpoint.breaker.on_abandoned(now);
+                if pick.probe {
+                    endpoint.breaker.on_abandoned(now);
+                }
             }
             Verdict::WrongIdentity => {
                 endpoint.identity = Identity::Wrong("it answered for another chain".into());
-                endpoint.breaker.on_abandoned(now);
+                if pick.probe {
+                    endpoint.breaker.on_abandoned(now);
+                }
             }
             // The endpoint spoke, and speaking is all that a probe asks for.
-            Verdict::NotYet
+            Verdict::Unsupported
+            | Verdict::NotYet
             | Verdict::Missing { .. }
             | Verdict::TxRefused(_)
             | Verdict::RangeTooLarge { .. }
@@ -240,6 +241,9 @@ impl Pool {
             | Verdict::Unclassified => {
                 if pick.probe {
                     endpoint.breaker.on_success(now);
+                }
+                if *verdict == Verdict::Unsupported {
+                    endpoint.unsupported.insert(method.to_owned());
                 }
             }
         }
