@@ -8,11 +8,11 @@ use std::{
 
 use alloy_primitives::{Address, B256};
 use async_trait::async_trait;
-use backstay_core::tx::{Record, StepId};
+use backstay_core::tx::{Record, RecordEffect, StepId};
 
 use crate::{
     Entry, IntentId, Journal, JournalError, NewIntent, Stored,
-    effects::{Effect, effect, ends, storable_chain, storable_nonce},
+    effects::{ends, storable_chain, storable_nonce},
     journal::{at_millis, millis_now},
 };
 
@@ -171,29 +171,31 @@ impl Store {
     ) -> Result<BTreeMap<u64, Option<Slot>>, JournalError> {
         let intent = &self.intents[place];
         let mut changed = BTreeMap::new();
-        for effect in records.iter().filter_map(effect) {
-            let (Effect::Take { nonce, .. } | Effect::Release { nonce }) = effect else { continue };
+        for effect in records.iter().filter_map(Record::effect) {
+            let (RecordEffect::Take { nonce, .. } | RecordEffect::Release { nonce }) = effect else {
+                continue;
+            };
             storable_nonce(nonce)?;
             let held = match changed.get(&nonce) {
                 Some(slot) => *slot,
                 None => self.slots.get(&(intent.chain_id, intent.account, nonce)).copied(),
             };
             match (effect, held) {
-                (Effect::Take { step, .. }, None) => {
+                (RecordEffect::Take { step, .. }, None) => {
                     changed.insert(nonce, Some(Slot { intent: place, step }));
                 }
-                (Effect::Take { step, .. }, Some(held)) if held == Slot { intent: place, step } => {}
-                (Effect::Take { .. }, Some(held)) => {
+                (RecordEffect::Take { step, .. }, Some(held)) if held == Slot { intent: place, step } => {}
+                (RecordEffect::Take { .. }, Some(held)) => {
                     return Err(JournalError::SlotTaken {
                         nonce,
                         key: self.intents[held.intent].key.clone(),
                     });
                 }
-                (Effect::Release { .. }, Some(held)) if held.intent == place => {
+                (RecordEffect::Release { .. }, Some(held)) if held.intent == place => {
                     changed.insert(nonce, None);
                 }
-                (Effect::Release { .. }, _) => return Err(JournalError::SlotNotHeld { nonce }),
-                (Effect::Finish, _) => {}
+                (RecordEffect::Release { .. }, _) => return Err(JournalError::SlotNotHeld { nonce }),
+                (RecordEffect::Finish, _) => {}
             }
         }
         Ok(changed)

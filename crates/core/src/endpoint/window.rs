@@ -1,6 +1,6 @@
 //! The recent canonical headers that one endpoint has shown.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use alloy_primitives::B256;
 use serde::{Deserialize, Serialize};
@@ -31,34 +31,60 @@ impl Header {
     }
 }
 
-/// Height to hash, as one endpoint last told it.
+/// An unbroken run of recent headers, as one endpoint last told it: each the parent of the next. What a gap or
+/// a reorganisation leaves in doubt is forgotten, never kept beside the new branch.
 #[derive(Clone, Debug, Default)]
 pub struct HeaderWindow {
-    hashes: BTreeMap<u64, B256>,
+    first: u64,
+    hashes: VecDeque<B256>,
 }
 
 impl HeaderWindow {
-    /// Notes a header and its parent. Where either contradicts what was known, everything above is
-    /// forgotten: the endpoint has reorganised.
+    /// Notes a latest header and its parent.
+    ///
+    /// One below the run says nothing about the run, and is passed over.
     pub fn insert(&mut self, header: &Header) {
-        if let Some(below) = header.number.checked_sub(1) {
-            self.put(below, header.parent);
+        let next = self.first + self.hashes.len() as u64;
+        if self.hashes.is_empty() || header.number > next {
+            return self.restart(header);
         }
-        self.put(header.number, header.hash);
-        while self.hashes.len() > KEPT {
-            self.hashes.pop_first();
+        if header.number < self.first || self.hash_at(header.number) == Some(header.hash) {
+            return;
+        }
+        let parent = header.number.checked_sub(1).and_then(|below| self.hash_at(below));
+        if parent != Some(header.parent) {
+            return self.restart(header);
+        }
+        // It follows from the run, or replaces the run's upper end from here on.
+        self.hashes.truncate((header.number - self.first) as usize);
+        self.hashes.push_back(header.hash);
+        if self.hashes.len() > KEPT {
+            self.hashes.pop_front();
+            self.first += 1;
         }
     }
 
     /// The hash that the endpoint showed at a height.
     pub fn hash_at(&self, number: u64) -> Option<B256> {
-        self.hashes.get(&number).copied()
+        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.hashes.get(index).copied()
     }
 
-    fn put(&mut self, number: u64, hash: B256) {
-        if self.hashes.insert(number, hash).is_some_and(|old| old != hash) {
-            self.hashes.split_off(&(number + 1));
+    /// The highest block of the run that is not above a height.
+    pub fn at_most(&self, number: u64) -> Option<BlockRef> {
+        let last = (self.first + self.hashes.len() as u64).checked_sub(1)?;
+        let number = number.min(last);
+        Some(BlockRef { number, hash: self.hash_at(number)? })
+    }
+
+    fn restart(&mut self, header: &Header) {
+        self.hashes.clear();
+        self.first = header.number;
+        if let Some(below) = header.number.checked_sub(1) {
+            self.first = below;
+            self.hashes.push_back(header.parent);
         }
+        self.hashes.push_back(header.hash);
     }
 }
 
@@ -81,15 +107,40 @@ mod tests {
     }
 
     #[test]
-    fn a_reorg_forgets_what_was_above() {
+    fn a_reorg_forgets_what_was_above_and_what_may_be_an_orphan() {
+        let run = |numbers: std::ops::RangeInclusive<u64>| {
+            let mut window = HeaderWindow::default();
+            numbers.for_each(|number| window.insert(&header(number, 1)));
+            window
+        };
+        let mut replaced = run(5..=9);
+        replaced.insert(&Header { parent: header(6, 1).hash, ..header(7, 2) });
+        assert_eq!(replaced.hash_at(7), Some(header(7, 2).hash));
+        assert_eq!(replaced.hash_at(6), Some(header(6, 1).hash));
+        assert_eq!(replaced.hash_at(8), None);
+
+        // How deep it goes is not known: the run below may be an orphan too.
+        let mut deeper = run(5..=9);
+        deeper.insert(&header(7, 2));
+        assert_eq!(deeper.hash_at(7), Some(header(7, 2).hash));
+        assert_eq!(deeper.hash_at(5), None);
+
+        let mut gap = run(5..=9);
+        gap.insert(&header(12, 2));
+        assert_eq!(gap.hash_at(8), None);
+        assert_eq!(gap.hash_at(12), Some(header(12, 2).hash));
+    }
+
+    #[test]
+    fn a_header_of_a_replica_that_lags_changes_nothing() {
         let mut window = HeaderWindow::default();
-        for number in 5..=9 {
-            window.insert(&header(number, 1));
-        }
-        window.insert(&header(7, 2));
-        assert_eq!(window.hash_at(7), Some(header(7, 2).hash));
-        assert_eq!(window.hash_at(8), None);
-        assert_eq!(window.hash_at(5), Some(header(5, 1).hash));
+        (5..=9).for_each(|number| window.insert(&header(number, 1)));
+        window.insert(&header(7, 1));
+        window.insert(&header(2, 1));
+        assert_eq!(window.hash_at(9), Some(header(9, 1).hash));
+        assert_eq!(window.at_most(8), Some(header(8, 1).block()));
+        assert_eq!(window.at_most(100), Some(header(9, 1).block()));
+        assert_eq!(window.at_most(3), None);
     }
 
     #[test]
@@ -99,6 +150,7 @@ mod tests {
             window.insert(&header(number, 1));
         }
         assert_eq!(window.hashes.len(), KEPT);
-        assert!(window.hash_at(999).is_some());
+        assert_eq!(window.hash_at(999), Some(header(999, 1).hash));
+        assert_eq!(window.hash_at(999 - KEPT as u64), None);
     }
 }

@@ -10,9 +10,20 @@ use crate::{
 
 sol! {
     function approve(address spender, uint256 amount) external returns (bool);
-    function increaseAllowance(address spender, uint256 added) external returns (bool);
-    function setApprovalForAll(address operator, bool approved) external;
-    function permit(address owner, address spender, uint256 value, uint256 deadline, uint8 v, bytes32 r, bytes32 s) external;
+
+    interface OtherWays {
+        function increaseAllowance(address spender, uint256 added) external returns (bool);
+        function increaseApproval(address spender, uint256 added) external returns (bool);
+        function approveAndCall(address spender, uint256 amount, bytes data) external returns (bool);
+        function setApprovalForAll(address operator, bool approved) external;
+        function authorizeOperator(address operator) external;
+    }
+    interface Permit {
+        function permit(address owner, address spender, uint256 value, uint256 deadline, uint8 v, bytes32 r, bytes32 s) external;
+    }
+    interface DaiPermit {
+        function permit(address holder, address spender, uint256 nonce, uint256 expiry, bool allowed, uint8 v, bytes32 r, bytes32 s) external;
+    }
     interface Permit2 {
         function approve(address token, address spender, uint160 amount, uint48 expiration) external;
     }
@@ -20,8 +31,9 @@ sol! {
 
 /// Checks one step of a plan against the grants.
 ///
-/// An ERC-20 `approve` needs a grant for its token and spender with a cap that covers the amount. The other
-/// ways to hand out spending power cannot be held against a cap and are refused.
+/// An ERC-20 `approve` needs a grant for its token and spender with a cap that covers the amount. The other known
+/// ways to hand out spending power cannot be held against a cap and are refused. What a plan's call does beyond
+/// that, inside another contract say, is up to the flow that the caller has chosen.
 ///
 /// # Errors
 ///
@@ -36,13 +48,17 @@ pub fn authorise(call: &Content, grants: &[Grant]) -> Result<()> {
         return within(call.to, approve.spender, approve.amount, grants);
     }
     let other_ways = [
-        (increaseAllowanceCall::SELECTOR, "`increaseAllowance`, whose result no cap bounds; use `approve`"),
-        (setApprovalForAllCall::SELECTOR, "`setApprovalForAll`, which no cap bounds"),
-        (permitCall::SELECTOR, "`permit`, which grants do not cover"),
-        (Permit2::approveCall::SELECTOR, "Permit2's `approve`, which grants do not cover"),
+        (OtherWays::increaseAllowanceCall::SELECTOR, "`increaseAllowance`"),
+        (OtherWays::increaseApprovalCall::SELECTOR, "`increaseApproval`"),
+        (OtherWays::approveAndCallCall::SELECTOR, "`approveAndCall`"),
+        (OtherWays::setApprovalForAllCall::SELECTOR, "`setApprovalForAll`"),
+        (OtherWays::authorizeOperatorCall::SELECTOR, "`authorizeOperator`"),
+        (Permit::permitCall::SELECTOR, "`permit`"),
+        (DaiPermit::permitCall::SELECTOR, "`permit`"),
+        (Permit2::approveCall::SELECTOR, "Permit2's `approve`"),
     ];
     match other_ways.iter().find(|(other, _)| selector == other) {
-        Some((_, what)) => Err(refusal(call, what)),
+        Some((_, what)) => Err(refusal(call, &format!("{what}, which no grant bounds; use `approve`"))),
         None => Ok(()),
     }
 }
@@ -115,8 +131,14 @@ mod tests {
             let error = authorise(&call(input), &grants).expect_err("refused");
             assert!(error.to_string().contains(named), "{error}");
         };
-        check(increaseAllowanceCall { spender: SPENDER, added: U256::ONE }.abi_encode(), "increaseAllowance");
-        check(setApprovalForAllCall { operator: SPENDER, approved: true }.abi_encode(), "setApprovalForAll");
+        check(
+            OtherWays::increaseAllowanceCall { spender: SPENDER, added: U256::ONE }.abi_encode(),
+            "increaseAllowance",
+        );
+        check(
+            OtherWays::setApprovalForAllCall { operator: SPENDER, approved: true }.abi_encode(),
+            "setApprovalForAll",
+        );
         check(approveCall::SELECTOR.to_vec(), "cannot be decoded");
     }
 }

@@ -4,4 +4,4 @@ mod authority;
 mod round;
 
 pub use authority::authorise;
-pub use round::{Diagnosis, Failure, RoundVerdict, admit_round};
+pub use round::{Diagnosis, Failure, LastRound, RoundVerdict, admit_round};

@@ -58,52 +58,72 @@ pub enum RoundVerdict {
     NoProgress,
 }
 
-/// Decides whether another round may run. `still_holds` says whether the conditions of the last round's
-/// steps hold at the current view; they no longer do when, say, somebody spent an allowance meanwhile.
+/// Whether what the last round set out to do can be seen to hold at the current view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastRound {
+    /// Its conditions hold, or it has none to look at.
+    Holds,
+    /// They do not: somebody has, say, spent an allowance meanwhile.
+    Undone,
+}
+
+/// Decides whether another round may run.
 pub fn admit_round(
     intent: &Intent,
     flow: &str,
     diagnosis: &str,
-    still_holds: bool,
+    last_round: LastRound,
     max_rounds: u32,
 ) -> RoundVerdict {
-    match intent.rounds.last() {
-        Some(last) if last.flow == flow && last.diagnosis == diagnosis && still_holds => {
+    let carried_out = intent.rounds.last().filter(|last| last.abandoned.is_none());
+    match carried_out {
+        Some(last) if last.flow == flow && last.diagnosis == diagnosis && last_round == LastRound::Holds => {
             RoundVerdict::NoProgress
         }
-        Some(_) if intent.rounds.len() >= max_rounds as usize => RoundVerdict::Exhausted,
-        Some(_) => RoundVerdict::Go,
-        None if max_rounds == 0 => RoundVerdict::Exhausted,
-        None => RoundVerdict::Go,
+        Some(_) | None if intent.rounds_signed() >= max_rounds as usize => RoundVerdict::Exhausted,
+        Some(_) | None => RoundVerdict::Go,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use alloy_primitives::{Bytes, U256};
+    use alloy_primitives::{B256, Bytes, U256};
 
     use super::*;
-    use crate::tx::Record;
+    use crate::tx::{Attempt, PlanStep, Record, StepId};
 
     fn intent(rounds: usize) -> Intent {
         let content = Content { to: Address::ZERO, value: U256::ZERO, input: Bytes::new() };
-        let mut records = vec![Record::Opened { account: Address::ZERO, content }];
-        let round =
-            Record::Planned { flow: "allowance".into(), diagnosis: "0 of 9".into(), steps: Vec::new() };
-        records.extend(std::iter::repeat_n(round, rounds));
+        let mut records = vec![Record::Opened { account: Address::ZERO, content: content.clone() }];
+        for round in 0..rounds {
+            let step = PlanStep { label: "approve".into(), call: content.clone(), until: None };
+            let (flow, diagnosis) = ("allowance".into(), "0 of 9".into());
+            records.push(Record::Planned { flow, diagnosis, steps: vec![step] });
+            let attempt = Attempt {
+                nonce: round as u64,
+                unused_at: 0,
+                hash: B256::with_last_byte(round as u8),
+                raw: Bytes::new(),
+                gas_limit: 21_000,
+                max_fee_per_gas: 1,
+            };
+            let step = StepId::Plan { round: round as u32, step: 0 };
+            records.push(Record::Signed { step, attempt });
+        }
         Intent::fold(&records).expect("it adds up")
     }
 
     #[test]
     fn rounds_are_bounded_and_repetition_ends_them() {
-        let check = |rounds, diagnosis, still_holds, expected| {
-            assert_eq!(admit_round(&intent(rounds), "allowance", diagnosis, still_holds, 2), expected);
+        use LastRound::{Holds, Undone};
+        let check = |rounds, diagnosis, last, expected| {
+            assert_eq!(admit_round(&intent(rounds), "allowance", diagnosis, last, 2), expected);
         };
-        check(0, "0 of 9", true, RoundVerdict::Go);
-        check(1, "0 of 9", true, RoundVerdict::NoProgress);
-        check(1, "0 of 9", false, RoundVerdict::Go);
-        check(1, "5 of 9", true, RoundVerdict::Go);
-        check(2, "5 of 9", false, RoundVerdict::Exhausted);
-        assert_eq!(admit_round(&intent(0), "f", "d", true, 0), RoundVerdict::Exhausted);
+        check(0, "0 of 9", Holds, RoundVerdict::Go);
+        check(1, "0 of 9", Holds, RoundVerdict::NoProgress);
+        check(1, "0 of 9", Undone, RoundVerdict::Go);
+        check(1, "5 of 9", Holds, RoundVerdict::Go);
+        check(2, "5 of 9", Undone, RoundVerdict::Exhausted);
+        assert_eq!(admit_round(&intent(0), "f", "d", Holds, 0), RoundVerdict::Exhausted);
     }
 }

@@ -5,5 +5,7 @@ mod record;
 mod state;
 
 pub use line::first_free;
-pub use record::{Attempt, Check, Content, Grant, Inclusion, Outcome, PlanStep, Record, SendAnswer, StepId};
+pub use record::{
+    Attempt, Check, Content, Grant, Inclusion, Outcome, PlanStep, Record, RecordEffect, SendAnswer, StepId,
+};
 pub use state::{Due, FoldError, Intent, Round, Transaction};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     error::{Delivery, Error, ErrorKind, Result},
     failure::{RefusalKind, Revert},
-    units::BlockRef,
+    units::{BlockRef, EndpointName},
 };
 
 /// What the caller asked for: the part of an intent that its key stands for (T1). Signer, nonce and fees
@@ -64,6 +64,14 @@ pub enum Record {
         /// What to do about it.
         steps: Vec<PlanStep>,
     },
+    /// A round is over before its end: its plan can no longer be carried out as it is.
+    Abandoned {
+        /// Why, in words.
+        why: String,
+    },
+    /// A run took the intent up again. Whatever was signed before counts as sent from here on (T0), also for
+    /// a run that signed it and is still alive somewhere: that one's next record is refused.
+    Resumed,
     /// Bytes were signed. From here on they count as sent (T0).
     Signed {
         /// What they are for.
@@ -84,6 +92,8 @@ pub enum Record {
         step: StepId,
         /// How it went.
         inclusion: Inclusion,
+        /// Who served the receipt: another endpoint must corroborate it (T8).
+        by: EndpointName,
     },
     /// A plan step's condition was read, at or above the block that includes its transaction.
     Checked {
@@ -104,6 +114,45 @@ pub enum Record {
         /// How.
         outcome: Outcome,
     },
+}
+
+/// What a record does to the account's nonces and to its intent, besides being stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordEffect {
+    /// The nonce is signed for, by this step.
+    Take {
+        /// The nonce.
+        nonce: u64,
+        /// The step.
+        step: StepId,
+    },
+    /// The nonce is free again.
+    Release {
+        /// The nonce.
+        nonce: u64,
+    },
+    /// The intent has ended.
+    Finish,
+}
+
+impl Record {
+    /// What it does besides being stored: every journal does it in the same transaction.
+    pub const fn effect(&self) -> Option<RecordEffect> {
+        match self {
+            Self::Signed { step, attempt } => Some(RecordEffect::Take { nonce: attempt.nonce, step: *step }),
+            Self::Released { nonce } => Some(RecordEffect::Release { nonce: *nonce }),
+            Self::Finished { .. } => Some(RecordEffect::Finish),
+            Self::Opened { .. }
+            | Self::Granted { .. }
+            | Self::Fenced { .. }
+            | Self::Planned { .. }
+            | Self::Abandoned { .. }
+            | Self::Resumed
+            | Self::Submitted { .. }
+            | Self::Included { .. }
+            | Self::Checked { .. } => None,
+        }
+    }
 }
 
 /// Which transaction of an intent.
@@ -159,6 +208,8 @@ pub struct Check {
 pub struct Attempt {
     /// The account's nonce that it uses.
     pub nonce: u64,
+    /// The height at which the chain had not consumed that nonce: it cannot be included at or below.
+    pub unused_at: u64,
     /// Its hash, computed here.
     pub hash: TxHash,
     /// The signed bytes.
@@ -212,6 +263,8 @@ pub enum Outcome {
     Reverted {
         /// Where.
         inclusion: Inclusion,
+        /// Whether a second endpoint showed the block as canonical (T8).
+        corroborated: bool,
         /// The revert data, replayed at its block; empty where it could not be had.
         data: Bytes,
     },
@@ -231,7 +284,7 @@ impl Outcome {
     pub fn included(&self) -> Result<&Inclusion> {
         match self {
             Self::Included { inclusion, .. } => Ok(inclusion),
-            Self::Reverted { inclusion, data } => {
+            Self::Reverted { inclusion, data, .. } => {
                 let revert = Revert { data: data.clone(), message: String::new() };
                 let message = format!(
                     "transaction {} was included in block {} and reverted: {}",

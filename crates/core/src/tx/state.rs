@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::record::{
     Attempt, Check, Content, Grant, Inclusion, Outcome, PlanStep, Record, SendAnswer, StepId,
 };
-use crate::units::BlockRef;
+use crate::units::{BlockRef, EndpointName};
 
 /// An intent as its records tell it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub struct Round {
     pub diagnosis: String,
     /// What it wants sent.
     pub steps: Vec<PlanStep>,
+    /// Why it was given up before its end, where it was.
+    pub abandoned: Option<String>,
 }
 
 /// The transaction of one step.
@@ -52,6 +54,8 @@ pub struct Transaction {
     pub answers: BTreeMap<TxHash, SendAnswer>,
     /// Where it was included.
     pub inclusion: Option<Inclusion>,
+    /// Who served the receipt.
+    pub by: Option<EndpointName>,
     /// Where the step's condition was read, after inclusion.
     pub checked: Option<BlockRef>,
 }
@@ -86,6 +90,8 @@ pub enum Due {
     Conclude {
         /// Where.
         inclusion: Inclusion,
+        /// Who served the receipt, and so cannot corroborate it.
+        by: Option<EndpointName>,
     },
     /// Nothing: the intent has ended.
     Nothing(Outcome),
@@ -145,7 +151,13 @@ impl Intent {
                 flow: flow.clone(),
                 diagnosis: diagnosis.clone(),
                 steps: steps.clone(),
+                abandoned: None,
             }),
+            Record::Abandoned { why } => match self.rounds.last_mut() {
+                Some(round) => round.abandoned = Some(why.clone()),
+                None => return wrong("it gives up a round, and there is none"),
+            },
+            Record::Resumed => {}
             Record::Signed { step, attempt } => {
                 if self.call_of(*step).is_none() {
                     return wrong("it signs for a step that no plan has");
@@ -162,9 +174,10 @@ impl Intent {
                     None => return wrong("it submits what was never signed"),
                 }
             }
-            Record::Included { step, inclusion } => match self.transactions.get_mut(step) {
+            Record::Included { step, inclusion, by } => match self.transactions.get_mut(step) {
                 Some(transaction) if transaction.signed(inclusion.hash) => {
                     transaction.inclusion = Some(*inclusion);
+                    transaction.by = Some(by.clone());
                     self.advance_fence(inclusion.block);
                 }
                 Some(_) | None => return wrong("it includes what was never signed"),
@@ -190,7 +203,8 @@ impl Intent {
         if let Some(outcome) = &self.outcome {
             return Due::Nothing(outcome.clone());
         }
-        if let Some((round, plan)) = self.rounds.iter().enumerate().next_back() {
+        let last = self.rounds.iter().enumerate().next_back();
+        if let Some((round, plan)) = last.filter(|(_, plan)| plan.abandoned.is_none()) {
             for (index, planned) in plan.steps.iter().enumerate() {
                 let step = StepId::Plan { round: round as u32, step: index as u32 };
                 let Some(inclusion) = self.inclusion_of(step) else { return self.start_or_settle(step) };
@@ -205,9 +219,27 @@ impl Intent {
             }
         }
         match self.inclusion_of(StepId::Effect) {
-            Some(inclusion) => Due::Conclude { inclusion },
+            Some(inclusion) => {
+                let effect = self.transactions.get(&StepId::Effect);
+                Due::Conclude { inclusion, by: effect.and_then(|transaction| transaction.by.clone()) }
+            }
             None => self.start_or_settle(StepId::Effect),
         }
+    }
+
+    /// The rounds for which something was signed: those that count against the bound on rounds.
+    pub fn rounds_signed(&self) -> usize {
+        let signed = |round: &usize| {
+            let of_round =
+                |step: &StepId| matches!(step, StepId::Plan { round: of, .. } if *of as usize == *round);
+            self.transactions.keys().any(of_round)
+        };
+        (0..self.rounds.len()).filter(signed).count()
+    }
+
+    /// Whether bytes of the intent's own call exist: it may take effect, whatever happens from here on.
+    pub fn effect_is_signed(&self) -> bool {
+        self.transactions.contains_key(&StepId::Effect)
     }
 
     /// What a step sends: the plan's call, or the intent's own.
@@ -277,6 +309,7 @@ mod tests {
     fn attempt(nonce: u64, hash: u8) -> Attempt {
         Attempt {
             nonce,
+            unused_at: 0,
             hash: B256::with_last_byte(hash),
             raw: Bytes::new(),
             gas_limit: 21_000,
@@ -302,10 +335,10 @@ mod tests {
             },
             Record::Signed { step: approve, attempt: attempt(0, 10) },
             Record::Submitted { hash: B256::with_last_byte(10), answer: SendAnswer::Unknown },
-            Record::Included { step: approve, inclusion: inclusion(10, 6) },
+            Record::Included { step: approve, inclusion: inclusion(10, 6), by: "a".into() },
             Record::Checked { step: approve, block: block(7), holds: true },
             Record::Signed { step: StepId::Effect, attempt: attempt(1, 11) },
-            Record::Included { step: StepId::Effect, inclusion: inclusion(11, 8) },
+            Record::Included { step: StepId::Effect, inclusion: inclusion(11, 8), by: "a".into() },
             Record::Finished {
                 outcome: Outcome::Included { inclusion: inclusion(11, 8), corroborated: true },
             },
@@ -370,9 +403,20 @@ mod tests {
         story.push(Record::Included {
             step: StepId::Plan { round: 0, step: 0 },
             inclusion: Inclusion { succeeded: false, ..inclusion(10, 6) },
+            by: "a".into(),
         });
         let due = Intent::fold(&story).expect("adds up").due();
         assert!(matches!(due, Due::Prepare { step: StepId::Effect, .. }));
+    }
+
+    #[test]
+    fn an_abandoned_plan_is_over_and_counts_only_if_something_was_signed_for_it() {
+        let mut story = story();
+        story.truncate(3);
+        story.push(Record::Abandoned { why: "it is not granted any more".into() });
+        let intent = Intent::fold(&story).expect("adds up");
+        assert!(matches!(intent.due(), Due::Prepare { step: StepId::Effect, .. }));
+        assert_eq!(intent.rounds_signed(), 0);
     }
 
     #[test]

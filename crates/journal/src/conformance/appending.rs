@@ -33,6 +33,7 @@ pub(super) async fn every_kind_of_record_is_kept(store: impl Store) {
     let call =
         Content { to: Address::repeat_byte(3), value: U256::MAX, input: Bytes::from(vec![0x5a; 128 * 1024]) };
     let attempt = Attempt {
+        unused_at: 7,
         nonce: 3,
         hash,
         raw: Bytes::from_static(&[2, 0, 255]),
@@ -52,13 +53,21 @@ pub(super) async fn every_kind_of_record_is_kept(store: impl Store) {
             diagnosis: "needs 5\nhas 0 ✗".to_owned(),
             steps: vec![step, PlanStep { label: String::new(), call, until: None }],
         },
+        Record::Abandoned { why: "not granted".to_owned() },
+        Record::Resumed,
         Record::Signed { step: plan, attempt },
         Record::Submitted { hash, answer: SendAnswer::Unknown },
         Record::Submitted { hash, answer: SendAnswer::Refused(RefusalKind::NonceTooHigh) },
-        Record::Included { step: plan, inclusion },
+        Record::Included { step: plan, inclusion, by: "own-node".into() },
         Record::Checked { step: plan, block: block(0), holds: true },
         Record::Released { nonce: 3 },
-        Record::Finished { outcome: Outcome::Reverted { inclusion, data: Bytes::from_static(&[8, 0xc3]) } },
+        Record::Finished {
+            outcome: Outcome::Reverted {
+                inclusion,
+                corroborated: true,
+                data: Bytes::from_static(&[8, 0xc3]),
+            },
+        },
     ];
     let stored = journal.open(intent("all")).await.unwrap();
     journal.append(stored.id, 1, &all).await.unwrap();

@@ -119,8 +119,14 @@ fn fenced(number: u64) -> Record {
 /// A signed transaction at a nonce; `version` tells attempts at one nonce apart.
 fn signed(step: StepId, nonce: u64, version: u8) -> Record {
     let raw = Bytes::from(vec![version; 120]);
-    let attempt =
-        Attempt { nonce, hash: keccak256(&raw), raw, gas_limit: 21_000, max_fee_per_gas: version.into() };
+    let attempt = Attempt {
+        nonce,
+        unused_at: 0,
+        hash: keccak256(&raw),
+        raw,
+        gas_limit: 21_000,
+        max_fee_per_gas: version.into(),
+    };
     Record::Signed { step, attempt }
 }
 

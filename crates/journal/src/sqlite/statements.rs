@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use alloy_primitives::{Address, B256};
-use backstay_core::tx::{Record, StepId};
+use backstay_core::tx::{Record, RecordEffect, StepId};
 use sqlx::sqlite::SqliteConnection;
 
 use super::place::Place;
 use crate::{
     Entry, IntentId, JournalError, NewIntent, Stored,
-    effects::{Effect, effect, ends, storable_chain, storable_nonce},
+    effects::{ends, storable_chain, storable_nonce},
     envelope::{self, Unreadable},
     journal::{at_millis, millis_now},
 };
@@ -120,10 +120,10 @@ pub(super) async fn append(
     let at = millis_now();
     for (seq, record) in (found + 1..).zip(records) {
         insert(place, connection, id, seq, at, record).await?;
-        match effect(record) {
-            Some(Effect::Take { nonce, step }) => take(place, connection, line, nonce, step).await?,
-            Some(Effect::Release { nonce }) => release(place, connection, line, nonce).await?,
-            Some(Effect::Finish) | None => {}
+        match record.effect() {
+            Some(RecordEffect::Take { nonce, step }) => take(place, connection, line, nonce, step).await?,
+            Some(RecordEffect::Release { nonce }) => release(place, connection, line, nonce).await?,
+            Some(RecordEffect::Finish) | None => {}
         }
     }
     sqlx::query("UPDATE intents SET records = records + ?2, finished = ?3 WHERE id = ?1")
