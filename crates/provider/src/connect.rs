@@ -66,7 +66,13 @@ impl Endpoints {
 impl Shared {
     async fn identify(&self, recorded: Option<B256>) -> Result<()> {
         let ids: Vec<EndpointId> = self.pool().ids().collect();
-        let all = join_all(ids.into_iter().map(async |id| (id, self.facts(id).await))).await;
+        // One that hangs must not use up the time in which the others are compared.
+        let patience = self.config.connect_timeout / 2;
+        let ask = async |id| {
+            let facts = tokio::time::timeout(patience, self.facts(id)).await;
+            (id, facts.unwrap_or(Err(Verdict::Fault(FaultKind::Timeout))))
+        };
+        let all = join_all(ids.into_iter().map(ask)).await;
         let mut why = Vec::new();
         let mut known: Vec<(EndpointId, Facts)> = Vec::new();
         for (id, facts) in all {
