@@ -199,8 +199,12 @@ impl Pool {
         [self.sticky].into_iter().chain(0..self.endpoints.len()).find(may_serve).map(EndpointId)
     }
 
-    /// Admits a call of the head tracker: whatever the identity or lag, but not against the breaker.
+    /// Admits a call of the head tracker: whatever the identity or lag, but not against the breaker, and not
+    /// while the endpoint asked us to wait.
     pub fn begin_tracking(&mut self, id: EndpointId, now: Instant) -> Option<Pick> {
+        if self.endpoints[id.0].cools(now) {
+            return None;
+        }
         match self.endpoints[id.0].breaker.admit(now) {
             Admission::Yes => Some(Pick { id, probe: false }),
             Admission::Probe => Some(Pick { id, probe: true }),
@@ -441,11 +445,15 @@ impl EndpointState {
     fn rests(&self, now: Instant) -> Option<&'static str> {
         if self.breaker.peek(now) == Admission::No {
             Some("its breaker is open")
-        } else if self.cool_until.is_some_and(|until| now < until) {
+        } else if self.cools(now) {
             Some("it asked us to wait")
         } else {
             None
         }
+    }
+
+    fn cools(&self, now: Instant) -> bool {
+        self.cool_until.is_some_and(|until| now < until)
     }
 }
 
