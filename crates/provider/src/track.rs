@@ -2,6 +2,7 @@
 //! identity again (E1). It is what brings an endpoint back when no call would go there (E4).
 
 use std::{
+    cmp::Ordering,
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
@@ -72,7 +73,9 @@ impl Shared {
         }
         self.pool().on_head(id, header, now());
         match self.check_identity(id).await {
-            Ok(identity) => {
+            // It keeps what it was, and the next look asks again.
+            Ok(None) => checked,
+            Ok(Some(identity)) => {
                 let was = self.pool().get(id).identity().clone();
                 if was != identity {
                     let name = self.name(id);
@@ -88,22 +91,19 @@ impl Shared {
         }
     }
 
-    /// Checks one endpoint against what the client knows of the chain.
-    async fn check_identity(&self, id: EndpointId) -> Result<Identity, Verdict> {
+    /// Checks one endpoint against what the client knows of the chain. `None` when nothing decides.
+    async fn check_identity(&self, id: EndpointId) -> Result<Option<Identity>, Verdict> {
         let facts = self.facts(id).await?;
         let genesis = *self.genesis.get().unwrap_or(&None);
         if let Some(wrong) = self.mismatch(&facts, genesis) {
-            return Ok(Identity::Wrong(wrong));
+            return Ok(Some(Identity::Wrong(wrong)));
         }
-        Ok(match self.branch_of(id).await? {
-            Some(wrong) => Identity::Wrong(wrong),
-            None => Identity::Verified,
-        })
+        self.branch_of(id).await
     }
 
     /// Holds an endpoint's branch against the others': at the highest height that both have, most of the
-    /// identified endpoints must show the same hash.
-    async fn branch_of(&self, id: EndpointId) -> Result<Option<String>, Verdict> {
+    /// identified endpoints must show the same hash. `None` when nothing decides.
+    async fn branch_of(&self, id: EndpointId) -> Result<Option<Identity>, Verdict> {
         let (own, others) = {
             let pool = self.pool();
             let Some(own) = pool.get(id).head() else { return Ok(None) };
@@ -112,7 +112,8 @@ impl Shared {
             (own, heads.collect::<Vec<_>>())
         };
         let Some(height) = others.iter().map(|(_, head)| head.number.min(own.number)).max() else {
-            return Ok(None);
+            // Nobody is there to be held against.
+            return Ok(Some(Identity::Verified));
         };
         let at = format!("\"0x{height:x}\"");
         let Some(mine) = self.header(id, &at).await? else { return Ok(None) };
@@ -127,10 +128,16 @@ impl Shared {
                 }
             }
         }
-        // A tie decides nothing: the endpoint keeps what it was, and the next look asks again.
-        Ok((against > with).then(|| {
-            format!("another branch: its block {height} is {}, {against} others have another", mine.hash)
-        }))
+        Ok(match against.cmp(&with) {
+            // Nobody could be asked.
+            Ordering::Less if with == 1 => None,
+            Ordering::Less => Some(Identity::Verified),
+            Ordering::Equal => None,
+            Ordering::Greater => Some(Identity::Wrong(format!(
+                "another branch: its block {height} is {}, {against} others have another",
+                mine.hash
+            ))),
+        })
     }
 }
 
