@@ -65,6 +65,19 @@ async fn a_dead_primary_is_not_noticed() {
 }
 
 #[tokio::test]
+async fn a_hung_endpoint_does_not_stop_connecting_however_patient_the_attempts_are() {
+    let stage = Stage::new().await;
+    let hung = Rule::any().then(Action::Hang).into();
+    let fleet = stage.fleet([("primary", hung), ("second", Program::new())]).await;
+    let mut config = stage.config(&fleet);
+    config.provider.attempt_timeout = Duration::from_secs(60);
+    config.provider.connect_timeout = Duration::from_secs(3);
+    let client = within(Client::builder(config).connect()).await.expect("one is enough");
+    read(&client).await;
+    says(&status(&client, "primary").excluded.expect("it has not answered"), &["not identified"]);
+}
+
+#[tokio::test]
 async fn an_endpoint_that_comes_back_is_used_again_without_traffic() {
     let stage = Stage::new().await;
     let fleet = stage.sound().await;

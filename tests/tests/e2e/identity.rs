@@ -10,7 +10,10 @@ use backstay_testkit::{Anvil, Fleet, Program};
 use e2e::fleets::used_after;
 use serde_json::json;
 
-use crate::stage::{Stage, block_number, caught_up, config, eventually, says, status, within};
+use crate::{
+    stage::{Stage, block_number, caught_up, config, eventually, says, status, within},
+    wiretap::Wiretap,
+};
 
 /// The genesis time of a chain that is not the stage's.
 const OTHER_GENESIS: u64 = 1_700_000_000;
@@ -152,27 +155,21 @@ async fn an_endpoint_that_comes_later_with_the_right_chain_is_used() {
 
 #[tokio::test]
 async fn an_endpoint_that_turns_into_another_chain_is_left() {
-    let mut stage = Stage::new().await;
+    let stage = Stage::new().await;
     let other = Anvil::builder().timestamp(OTHER_GENESIS).launch().await.expect("anvil starts");
-    let fleet = fleet(&[("turned", &stage.chain), ("right", &stage.chain)]).await;
-    // A URL that leads to another chain from one moment to the next: the same port, another node.
-    let port = stage.chain.url().port().expect("it has a port");
+    let fleet = fleet(&[("right", &stage.chain)]).await;
+    let tap = Wiretap::start(stage.chain.url()).await;
     let mut config = stage.config(&fleet);
-    config.endpoints[0] = EndpointConfig::new("turned", stage.chain.url().as_str());
+    let turned = EndpointConfig::new("turned", format!("http://127.0.0.1:{}", tap.port()));
+    config.endpoints.insert(0, turned);
     config.provider.identity_recheck = Duration::from_millis(100);
-    config.endpoints[1] = EndpointConfig::new("right", fleet.url("right").as_str());
-    drop(other);
     let client = within(Client::builder(config).connect()).await.expect("it connects");
     assert_eq!(status(&client, "turned").excluded, None);
-    stage.chain.kill();
-    let replaced = Anvil::builder()
-        .timestamp(OTHER_GENESIS)
-        .args(["--port".to_owned(), port.to_string()])
-        .launch()
-        .await;
-    let _replaced = replaced.expect("the port is free");
+    tap.lead_to(other.url());
     eventually("it is left", async || {
         status(&client, "turned").excluded.is_some_and(|why| why.contains("another history"))
     })
     .await;
+    tap.lead_to(stage.chain.url());
+    eventually("it is in use again", async || status(&client, "turned").excluded.is_none()).await;
 }

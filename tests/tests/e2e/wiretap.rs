@@ -35,7 +35,8 @@ pub(crate) struct Wiretap {
 }
 
 struct State {
-    chain: String,
+    /// Host and port of the node behind it.
+    chain: Mutex<String>,
     mode: Mutex<Mode>,
     /// The heads of all requests, lines and all.
     heads: Mutex<Vec<String>>,
@@ -45,7 +46,7 @@ impl Wiretap {
     pub(crate) async fn start(chain: &Url) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a port");
         let port = listener.local_addr().expect("it is bound").port();
-        let chain = format!("127.0.0.1:{}", chain.port().expect("it has a port"));
+        let chain = Mutex::new(address(chain));
         let state = Arc::new(State { chain, mode: Mutex::new(Mode::Pass), heads: Mutex::default() });
         let accepting = tokio::spawn({
             let state = state.clone();
@@ -67,6 +68,11 @@ impl Wiretap {
 
     pub(crate) fn set(&self, mode: Mode) {
         *locked(&self.state.mode) = mode;
+    }
+
+    /// Leads to another node from here on.
+    pub(crate) fn lead_to(&self, chain: &Url) {
+        *locked(&self.state.chain) = address(chain);
     }
 
     pub(crate) fn heads(&self) -> Vec<String> {
@@ -95,7 +101,8 @@ impl State {
         let mode = *locked(&self.mode);
         match mode {
             Mode::Pass => {
-                let mut chain = TcpStream::connect(&self.chain).await?;
+                let chain = locked(&self.chain).clone();
+                let mut chain = TcpStream::connect(chain).await?;
                 chain.write_all(http("POST / HTTP/1.1", &body).as_bytes()).await?;
                 tokio::io::copy(&mut chain, &mut stream).await?;
             }
@@ -113,6 +120,10 @@ impl State {
         }
         Ok(())
     }
+}
+
+fn address(chain: &Url) -> String {
+    format!("127.0.0.1:{}", chain.port().expect("it has a port"))
 }
 
 /// A message of this first line and body, after which the connection ends.
