@@ -29,24 +29,33 @@ pub(crate) async fn track(shared: Weak<Shared>) {
 
 async fn watch(shared: Weak<Shared>, id: EndpointId) {
     let mut checked = now();
+    // How many looks in a row found it to be wrong.
+    let mut wrong = 0;
     loop {
-        let Some(wait) = shared.upgrade().map(|shared| shared.until_next_look(id)) else { return };
+        let Some(wait) = shared.upgrade().map(|shared| shared.until_next_look(id, wrong)) else { return };
         tokio::time::sleep(wait).await;
         let Some(shared) = shared.upgrade() else { return };
         checked = shared.look(id, checked).await;
+        wrong = match shared.pool().get(id).identity() {
+            Identity::Wrong(_) => wrong + 1,
+            Identity::Verified | Identity::Unknown => 0,
+        };
     }
 }
 
 impl Shared {
-    /// How long until an endpoint is asked again: the poll interval, or until its breaker wants a probe.
-    fn until_next_look(&self, id: EndpointId) -> Duration {
+    /// How long until an endpoint is asked again: the poll interval, or until its breaker wants a probe. One
+    /// that is wrong is asked less and less often, down to every `identity_recheck` (E1).
+    fn until_next_look(&self, id: EndpointId, wrong: u32) -> Duration {
         let pool = self.pool();
-        match pool.get(id).probe_at() {
-            Some(at) => at.saturating_duration_since(now()).max(Duration::from_millis(10)),
-            None => self.config.head_poll.unwrap_or_else(|| {
-                (pool.block_time() / 2).clamp(Duration::from_millis(100), Duration::from_secs(6))
-            }),
+        if let Some(at) = pool.get(id).probe_at() {
+            return at.saturating_duration_since(now()).max(Duration::from_millis(10));
         }
+        let poll = self.config.head_poll.unwrap_or_else(|| {
+            (pool.block_time() / 2).clamp(Duration::from_millis(100), Duration::from_secs(6))
+        });
+        let factor = 2_u32.saturating_pow(wrong);
+        poll.saturating_mul(factor).min(self.config.identity_recheck.max(poll))
     }
 
     /// Asks one endpoint for its head, and checks its identity where that is due. Returns when identity was
