@@ -184,6 +184,37 @@ async fn an_operation_ends_at_its_deadline_whatever_its_endpoints_do() {
 }
 
 #[tokio::test]
+async fn a_method_that_an_endpoint_does_not_serve_is_not_asked_for_there_again() {
+    let stage = Stage::new().await;
+    let unsupported = Rule::on("eth_getBalance")
+        .then(Action::error(-32_601, "the method eth_getBalance does not exist/is not available"));
+    let hits = unsupported.hits();
+    let fleet = stage.fleet([("primary", unsupported.into()), ("second", Program::new())]).await;
+    let client = stage.reader(&fleet).await;
+    for _ in 0..3 {
+        read(&client).await;
+    }
+    assert_eq!(hits.get(), 1);
+    assert_eq!(status(&client, "primary").excluded, None, "it serves what else there is");
+}
+
+#[tokio::test]
+async fn a_dropped_client_asks_nothing_more() {
+    let stage = Stage::new().await;
+    let fleet = stage.sound().await;
+    let client = stage.client(&fleet, &stage.account().await).await;
+    stage.registered(&client, "a").await;
+    fleet.endpoint("second").set(Rule::any().then(Action::Hang));
+    drop(client);
+    eventually("it has come to rest", async || {
+        let mark = fleet.mark();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        fleet.records_since(mark).is_empty()
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn faults_of_every_kind_go_on_to_the_next_endpoint() {
     let stage = Stage::new().await;
     let fleet = stage.sound().await;

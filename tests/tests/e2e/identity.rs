@@ -154,6 +154,23 @@ async fn an_endpoint_that_comes_later_with_the_right_chain_is_used() {
 }
 
 #[tokio::test]
+async fn a_wrong_endpoint_is_looked_at_less_and_less_often() {
+    let stage = Stage::new().await;
+    let other = Anvil::builder().chain_id(1_337).launch().await.expect("anvil starts");
+    let fleet = fleet(&[("wrong", &other), ("right", &stage.chain)]).await;
+    let client = stage.reader(&fleet).await;
+    let connected = fleet.mark();
+    let looks = |endpoint: &str| {
+        let calls = fleet.records_since(connected).into_iter();
+        calls.filter(|call| call.endpoint == endpoint && call.params[0] == "latest").count()
+    };
+    eventually("the right one is looked at often", async || looks("right") >= 40).await;
+    let wrong = looks("wrong");
+    assert!((1..20).contains(&wrong), "it was looked at {wrong} times");
+    drop(client);
+}
+
+#[tokio::test]
 async fn an_endpoint_that_turns_into_another_chain_is_left() {
     let stage = Stage::new().await;
     let other = Anvil::builder().timestamp(OTHER_GENESIS).launch().await.expect("anvil starts");

@@ -1,7 +1,7 @@
 //! Alloy over the client: bindings, fillers, wallets and errors are alloy's own, and the endpoints fail over.
 
 use backstay::{
-    ErrorKind,
+    Delivery, ErrorKind,
     alloy::{
         consensus::{SignableTransaction, TxEip1559, TxEnvelope},
         eips::{BlockId, Encodable2718},
@@ -78,6 +78,49 @@ async fn a_lost_reply_to_a_raw_send_is_looked_up_and_not_an_error() {
     assert!(within(pending.get_receipt()).await.expect("it is mined").status());
     assert_eq!(hits.get(), 1);
     assert_eq!(sends(&fleet).len(), 1, "it was found, so it was not sent again");
+}
+
+#[tokio::test]
+async fn a_send_by_the_nodes_own_key_is_never_repeated_once_it_may_have_arrived() {
+    let stage = Stage::new().await;
+    let lost = Rule::on("eth_sendTransaction").then(Action::LoseReply);
+    let fleet = stage.fleet([("primary", lost.into()), ("second", Default::default())]).await;
+    let client = stage.reader(&fleet).await;
+    let (from, to) = (stage.chain.accounts()[5], Address::repeat_byte(6));
+    let request = TransactionRequest::default().with_from(from).with_to(to).with_value(U256::ONE);
+    let error = within(client.provider::<Ethereum>().send_transaction(request)).await;
+    let error = ours(&error.expect_err("the reply is lost"));
+    assert_eq!(error.delivery(), Delivery::Unknown, "{error}");
+    says(&error, &["eth_sendTransaction", "may have been taken", "not sent again"]);
+    assert_eq!(sends(&fleet).len(), 1);
+    assert_eq!(stage.nonce(from).await, 1, "it was taken");
+}
+
+#[tokio::test]
+async fn a_raw_send_that_reaches_nobody_says_that_nothing_left() {
+    let stage = Stage::new().await;
+    let fleet = stage.sound().await;
+    let client = stage.reader(&fleet).await;
+    let (raw, _) = payment(&stage.account().await, 0);
+    for name in ["primary", "second"] {
+        fleet.endpoint(name).kill().await;
+    }
+    let error = within(client.provider::<Ethereum>().send_raw_transaction(&raw)).await;
+    let error = ours(&error.expect_err("nobody is there"));
+    assert_eq!((error.kind(), error.delivery()), (&ErrorKind::Unavailable, Delivery::NotSent), "{error}");
+}
+
+#[tokio::test]
+async fn a_raw_send_whose_fate_nobody_can_tell_says_so() {
+    let stage = Stage::new().await;
+    let vanishes = || Rule::on("eth_sendRawTransaction").then(Action::DropBefore).into();
+    let fleet = stage.fleet([("primary", vanishes()), ("second", vanishes())]).await;
+    let client = stage.reader(&fleet).await;
+    let (raw, hash) = payment(&stage.account().await, 0);
+    let error = within(client.provider::<Ethereum>().send_raw_transaction(&raw)).await;
+    let error = ours(&error.expect_err("both took it, as far as anyone can tell"));
+    assert_eq!(error.delivery(), Delivery::Unknown, "{error}");
+    says(&error, &[&hash.to_string(), "treat it as sent"]);
 }
 
 #[tokio::test]

@@ -89,6 +89,26 @@ async fn two_clients_over_one_journal_send_an_intent_once() {
 }
 
 #[tokio::test]
+async fn two_clients_over_one_journal_share_an_accounts_nonces() {
+    const EACH: u64 = 5;
+    let stage = Stage::new().await;
+    let fleet = stage.sound().await;
+    let signer = stage.account_allowing(2 * EACH).await;
+    let before = stage.nonce(signer.address()).await;
+    let (one, other) = tokio::join!(stage.client(&fleet, &signer), stage.client(&fleet, &signer));
+    let register = async |client: &backstay::Client, name: String| {
+        let intent = stage.register(client, &name).send().await.expect("it is written down");
+        within(intent.outcome()).await.expect("it ends well").included().expect("it is included");
+    };
+    let all = (0..EACH).flat_map(|index| {
+        [register(&one, format!("one {index}")), register(&other, format!("other {index}"))]
+    });
+    futures::future::join_all(all).await;
+    assert_eq!(stage.registrations(signer.address()).await, 2 * EACH);
+    assert_eq!(stage.nonce(signer.address()).await, before + 2 * EACH);
+}
+
+#[tokio::test]
 async fn a_dropped_wait_does_not_stop_the_intent() {
     let stage = Stage::new().await;
     let fleet = stage.sound().await;
