@@ -228,6 +228,21 @@ pub async fn run(kind: Kind) -> anyhow::Result<FleetReport> {
         return restart::run().await;
     }
     let world = World::new(kind).await?;
+    let mut report = with_sdk(kind, &world).await?;
+    report.by_hand = by_hand(kind, &world).await?;
+    if kind == Kind::Healthy && !report.by_hand.ok {
+        report.problem("by hand it must work on sound endpoints");
+    }
+    report.ok = report.problems.is_empty();
+    Ok(report)
+}
+
+/// Runs the story on a fleet of a world, with the SDK only.
+///
+/// # Errors
+///
+/// As for [`run`].
+pub async fn with_sdk(kind: Kind, world: &World) -> anyhow::Result<FleetReport> {
     let (fleet, struck) = world.fleet(kind).await?;
     let signer = world.account().await?;
     let owner = signer.address();
@@ -250,12 +265,7 @@ pub async fn run(kind: Kind) -> anyhow::Result<FleetReport> {
     report.calls = fleet.calls_by_endpoint();
     report.rpc_calls = report.calls.values().flat_map(|methods| methods.values()).sum();
     report.faults_fired = fleet.faults_fired() + struck.load(Ordering::SeqCst);
-    judge(kind, &world, &fleet, connected, owner, &mut report).await?;
-
-    report.by_hand = by_hand(kind, &world).await?;
-    if kind == Kind::Healthy && !report.by_hand.ok {
-        report.problem("by hand it must work on sound endpoints");
-    }
+    judge(kind, world, &fleet, connected, owner, &mut report).await?;
     report.ok = report.problems.is_empty();
     Ok(report)
 }

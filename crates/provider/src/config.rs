@@ -132,6 +132,9 @@ impl ProviderConfig {
         if self.pool.breaker.max_cooldown < self.pool.breaker.cooldown {
             return Err(Error::config("`pool.breaker.max_cooldown` is below `pool.breaker.cooldown`"));
         }
+        if self.max_reply == 0 {
+            return Err(Error::config("`max_reply` is zero; no reply would be read"));
+        }
         if self.pool.breaker.faults == 0 {
             return Err(Error::config("`pool.breaker.faults` is zero; the breaker would never close"));
         }

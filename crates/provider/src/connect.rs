@@ -22,6 +22,10 @@ const BRANCH_HEIGHTS: usize = 8;
 /// How far below the head the block time is measured from.
 const BASELINE: u64 = 16;
 
+/// How long a disagreement is given to settle.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
+/// How many blocks two tips may differ by without being two branches.
+const TIP: u64 = 8;
 /// How long slower endpoints are waited for once one has answered.
 const STRAGGLERS: Duration = Duration::from_secs(3);
 
@@ -51,11 +55,19 @@ impl Endpoints {
         recorded: Option<B256>,
     ) -> Result<Self> {
         let timeout = config.connect_timeout;
+        let genesis = config.genesis.or(recorded);
         let shared = Arc::new(Shared::new(chain_id, endpoints, config, Classifier::default())?);
+        if let Some(genesis) = genesis {
+            // Set once: nobody else has it yet.
+            let _ = shared.genesis.set(Some(genesis));
+        }
         match tokio::time::timeout(timeout, shared.identify(recorded)).await {
             Ok(identified) => identified?,
-            // Whoever has answered by now is enough; whoever has not is identified later.
-            Err(_) => shared.someone(Vec::new())?,
+            Err(_) => {
+                let late =
+                    format!("their identity could not be checked within {timeout:?} (`connect_timeout`)");
+                shared.someone(vec![late])?;
+            }
         }
         let tracker = tokio::spawn(track(Arc::downgrade(&shared)));
         Ok(Self::new(shared, tracker.abort_handle()))
@@ -196,13 +208,19 @@ impl Shared {
         heights.dedup();
         heights.truncate(BRANCH_HEIGHTS);
         for height in heights {
-            let Some(minority) = self.minority_at(height, known).await? else { continue };
-            if minority.is_empty() {
-                continue;
+            match self.minority_at(height, known).await {
+                Ok(minority) if minority.is_empty() => continue,
+                // A reorganisation that is under way looks the same for a moment.
+                Ok(_) | Err(_) => tokio::time::sleep(SECOND_LOOK).await,
             }
-            // A reorganisation that is under way looks the same for a moment.
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            let minority = self.minority_at(height, known).await?.unwrap_or_default();
+            let minority = match self.minority_at(height, known).await {
+                Ok(minority) => minority,
+                // Two tips, and nothing decides. Where they agree a little below, the chain itself will.
+                Err(tie) => match self.minority_at(height.saturating_sub(TIP), known).await {
+                    Ok(below) if below.is_empty() => continue,
+                    Ok(_) | Err(_) => return Err(tie),
+                },
+            };
             known.retain(|(id, _)| match minority.iter().find(|(other, _)| other == id) {
                 None => true,
                 Some((_, hash)) => {
@@ -216,21 +234,17 @@ impl Shared {
         Ok(())
     }
 
-    /// The endpoints whose block at a height is not the one that most have; `None` when fewer than two
-    /// have it.
+    /// The endpoints whose block at a height is not the one that most have.
     async fn minority_at(
         &self,
         height: u64,
         known: &[(EndpointId, Facts)],
-    ) -> Result<Option<Vec<(EndpointId, B256)>>> {
+    ) -> Result<Vec<(EndpointId, B256)>> {
         let at = format!("\"0x{height:x}\"");
         let reach = known.iter().filter(|(_, facts)| facts.head.number >= height);
         let ask = async |id: EndpointId| Some((id, self.header(id, &at).await.ok()??.hash));
         let shown: Vec<(EndpointId, B256)> =
             join_all(reach.map(|(id, _)| ask(*id))).await.into_iter().flatten().collect();
-        if shown.len() < 2 {
-            return Ok(None);
-        }
         let votes: Vec<_> = shown.iter().map(|(id, hash)| (self.name(*id), *hash)).collect();
         let right = judge_branch(&votes).map_err(|tie| {
             let block = format!("block {height}");
@@ -240,7 +254,7 @@ impl Shared {
                 "remove the endpoint that is not on your chain, or add a third that decides",
             )
         })?;
-        Ok(Some(shown.into_iter().filter(|(_, hash)| Some(*hash) != right).collect()))
+        Ok(shown.into_iter().filter(|(_, hash)| Some(*hash) != right).collect())
     }
 
     /// Asks one endpoint who it is.

@@ -26,7 +26,7 @@ use crate::{
     route::backoff,
     send::Submission,
     transport::SessionTransport,
-    wire::{Call, Reply, known},
+    wire::{Call, Reply, known, verdict_of},
 };
 
 /// How often a block is asked for again at once when a receipt points to it: a load balancer may have
@@ -204,8 +204,9 @@ impl Session {
                 let pin = Some(self.lock().pin);
                 let one = std::slice::from_ref(call);
                 let log = |report: CallReport| self.report(report, None);
-                let payload = self.endpoints.shared.route(one, Need::Current, pin, &log).await.remove(0)?;
-                Ok((Verdict::Answer, payload))
+                let shared = &self.endpoints.shared;
+                let payload = shared.route(one, Need::Current, pin, &log).await.remove(0)?;
+                Ok((verdict_of(&call.method, &payload, &shared.classifier), payload))
             }
             Fenced::Known(json) => Ok((Verdict::Answer, known(json))),
             Fenced::Refused => Err(Error::new(

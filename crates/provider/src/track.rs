@@ -28,62 +28,92 @@ pub(crate) async fn track(shared: Weak<Shared>) {
 
 async fn watch(shared: Weak<Shared>, id: EndpointId) {
     let mut checked = now();
+    // How many looks in a row found it to be wrong.
+    let mut wrong = 0;
     loop {
-        let Some(wait) = shared.upgrade().map(|shared| shared.until_next_look(id)) else { return };
+        let Some(wait) = shared.upgrade().map(|shared| shared.until_next_look(id, wrong)) else { return };
         tokio::time::sleep(wait).await;
         let Some(shared) = shared.upgrade() else { return };
         checked = shared.look(id, checked).await;
+        wrong = match shared.pool().get(id).identity() {
+            Identity::Wrong(_) => wrong + 1,
+            Identity::Verified | Identity::Unknown => 0,
+        };
     }
+}
+
+/// What the others' blocks say of an endpoint's branch.
+enum Branch {
+    /// Most of those that can be compared have the same block.
+    Same,
+    /// Most have another. The text says what was compared.
+    Other(String),
+    /// As many have another, or none could be compared.
+    Undecided,
 }
 
 impl Shared {
     /// How long until an endpoint is asked again: the poll interval, until its breaker wants a probe, or until
-    /// its identity is looked at again.
-    fn until_next_look(&self, id: EndpointId) -> Duration {
+    /// the time that it asked for is over. One that is wrong is asked less and less often, down to every
+    /// `identity_recheck` (E1).
+    fn until_next_look(&self, id: EndpointId, wrong: u32) -> Duration {
         let pool = self.pool();
-        if let Identity::Wrong(_) = pool.get(id).identity() {
-            return self.config.identity_recheck;
-        }
-        match pool.get(id).probe_at() {
-            Some(at) => at.saturating_duration_since(now()).max(Duration::from_millis(10)),
-            None => self.config.head_poll.unwrap_or_else(|| {
-                (pool.block_time() / 2).clamp(Duration::from_millis(100), Duration::from_secs(6))
-            }),
-        }
+        let endpoint = pool.get(id);
+        let poll = self.config.head_poll.unwrap_or_else(|| {
+            (pool.block_time() / 2).clamp(Duration::from_millis(100), Duration::from_secs(6))
+        });
+        let wait = |at: Instant| at.saturating_duration_since(now());
+        let rest = endpoint.probe_at().map(wait).max(endpoint.rested_at().map(wait));
+        let looked =
+            poll.saturating_mul(2_u32.saturating_pow(wrong)).min(self.config.identity_recheck.max(poll));
+        rest.filter(|rest| !rest.is_zero()).map_or(looked, |rest| rest.max(Duration::from_millis(10)))
     }
 
     /// Asks one endpoint for its head, and checks its identity where that is due. Returns when identity was
     /// last checked.
+    ///
+    /// A head that contradicts another endpoint's, or that is far from where this endpoint was, counts only
+    /// once the check has passed: a wrong one would be the frontier meanwhile.
     async fn look(self: &Arc<Self>, id: EndpointId, checked: Instant) -> Instant {
-        let before = self.pool().get(id).head();
-        let verified = *self.pool().get(id).identity() == Identity::Verified;
         let header = match self.header(id, "\"latest\"").await {
             Ok(Some(header)) => header,
             Ok(None) | Err(_) => return checked,
         };
-        let (jumped, contradicted) = {
+        let sound = {
             let pool = self.pool();
+            let endpoint = pool.get(id);
             let minute = (60.0 / pool.block_time().as_secs_f64()).ceil() as u64;
-            let jumped = before.is_some_and(|before| before.number.abs_diff(header.number) > minute.max(8));
+            let far = |head: Header| head.number.abs_diff(header.number) > minute.max(8);
             let others = pool.ids().filter(|other| *other != id && pool.get(*other).is_well());
-            let mut shown = others.filter_map(|other| pool.get(other).hash_at(header.number));
-            (jumped, shown.any(|hash| hash != header.hash))
+            let contradicted = others
+                .filter_map(|other| pool.get(other).hash_at(header.number))
+                .any(|hash| hash != header.hash);
+            *endpoint.identity() == Identity::Verified && !endpoint.head().is_some_and(far) && !contradicted
         };
         let due = now().saturating_duration_since(checked) >= self.config.identity_recheck;
-        if verified && !due && !jumped && !contradicted {
+        if sound {
             self.pool().on_head(id, header, now());
-            return checked;
+            if !due {
+                return checked;
+            }
         }
-        self.pool().on_head(id, header, now());
-        match self.check_identity(id).await {
-            Ok(identity) => {
+        match self.check_identity(id, header).await {
+            Ok(Some(identity)) => {
                 let was = self.pool().get(id).identity().clone();
                 if was != identity {
-                    let name = self.name(id);
-                    tracing::warn!(endpoint = %name, ?was, now = ?identity, "identity changed");
+                    tracing::warn!(endpoint = %self.name(id), ?was, now = ?identity, "identity changed");
                 }
-                self.pool().set_identity(id, identity, now());
+                let mut pool = self.pool();
+                if identity == Identity::Verified {
+                    pool.on_head(id, header, now());
+                }
+                pool.set_identity(id, identity, now());
                 now()
+            }
+            // It keeps what it was, and the next look asks again.
+            Ok(None) => {
+                tracing::info!(endpoint = %self.name(id), block = %header.block(), "its branch is undecided");
+                checked
             }
             Err(verdict) => {
                 tracing::debug!(endpoint = %self.name(id), verdict = verdict.label(), "identity not checked");
@@ -92,49 +122,60 @@ impl Shared {
         }
     }
 
-    /// Checks one endpoint against what the client knows of the chain.
-    async fn check_identity(&self, id: EndpointId) -> Result<Identity, Verdict> {
+    /// Checks one endpoint, that shows this head, against what the client knows of the chain. `None` when
+    /// nothing decides.
+    async fn check_identity(&self, id: EndpointId, head: Header) -> Result<Option<Identity>, Verdict> {
         let facts = self.facts(id).await?;
         let genesis = *self.genesis.get().unwrap_or(&None);
         if let Some(wrong) = self.mismatch(&facts, genesis) {
-            return Ok(Identity::Wrong(wrong));
+            return Ok(Some(Identity::Wrong(wrong)));
         }
-        Ok(match self.branch_of(id).await? {
-            Some(wrong) => Identity::Wrong(wrong),
-            None => Identity::Verified,
+        Ok(match self.branch_of(id, head).await? {
+            Branch::Same => Some(Identity::Verified),
+            Branch::Other(why) => Some(Identity::Wrong(why)),
+            Branch::Undecided => None,
         })
     }
 
-    /// Holds an endpoint's branch against the others': at the highest height that both have, most of the
-    /// identified endpoints must show the same hash.
-    async fn branch_of(&self, id: EndpointId) -> Result<Option<String>, Verdict> {
-        let (own, others) = {
+    /// Holds an endpoint's branch against every identified endpoint's, each at the highest block that both
+    /// have: as the other shows it now, or as it last showed it, because an outage proves nothing.
+    async fn branch_of(&self, id: EndpointId, head: Header) -> Result<Branch, Verdict> {
+        let others: Vec<(EndpointId, Header)> = {
             let pool = self.pool();
-            let Some(own) = pool.get(id).head() else { return Ok(None) };
-            let well = |other: &EndpointId| *other != id && pool.get(*other).is_well();
-            let heads = pool.ids().filter(well).filter_map(|other| Some((other, pool.get(other).head()?)));
-            (own, heads.collect::<Vec<_>>())
+            let verified =
+                |other: &EndpointId| *other != id && *pool.get(*other).identity() == Identity::Verified;
+            pool.ids().filter(verified).filter_map(|other| Some((other, pool.get(other).head()?))).collect()
         };
-        let Some(height) = others.iter().map(|(_, head)| head.number.min(own.number)).max() else {
-            return Ok(None);
-        };
-        let at = format!("\"0x{height:x}\"");
-        let Some(mine) = self.header(id, &at).await? else { return Ok(None) };
+        if others.is_empty() {
+            // There is nobody to be held against, and never was: the chain id and block 0 must do.
+            return Ok(Branch::Same);
+        }
         let (mut with, mut against) = (1, 0);
-        for (other, head) in others {
-            if head.number >= height
-                && let Ok(Some(theirs)) = self.header(other, &at).await
-            {
-                match theirs.hash == mine.hash {
-                    true => with += 1,
-                    false => against += 1,
-                }
+        let mut why = String::new();
+        for (other, other_head) in others {
+            let height = head.number.min(other_head.number);
+            let remembered = self.pool().get(other).block_at_most(height);
+            let theirs = match self.header(other, &format!("\"0x{height:x}\"")).await {
+                Ok(Some(header)) => Some(header.block()),
+                Ok(None) | Err(_) => remembered,
+            };
+            let Some(theirs) = theirs else { continue };
+            let Some(mine) = self.header(id, &format!("\"0x{:x}\"", theirs.number)).await? else { continue };
+            if mine.hash == theirs.hash {
+                with += 1;
+            } else {
+                against += 1;
+                why = format!(
+                    "another branch: its block {} is {}, not {}",
+                    mine.number, mine.hash, theirs.hash
+                );
             }
         }
-        // A tie decides nothing: the endpoint keeps what it was, and the next look asks again.
-        Ok((against > with).then(|| {
-            format!("another branch: its block {height} is {}, {against} others have another", mine.hash)
-        }))
+        Ok(match (with, against) {
+            (with, against) if against > with => Branch::Other(why),
+            (with, against) if with > 1 && with > against => Branch::Same,
+            _ => Branch::Undecided,
+        })
     }
 }
 

@@ -119,6 +119,19 @@ pub(crate) fn read(calls: &[&Call], http: &HttpReply, classifier: &Classifier) -
     }
 }
 
+/// What a payload comes to, aside from how it came.
+pub(crate) fn verdict_of(method: &str, payload: &ResponsePayload, classifier: &Classifier) -> Verdict {
+    let content = match payload {
+        ResponsePayload::Success(result) => Content::Result(result.get()),
+        ResponsePayload::Failure(error) => Content::Error(shown(error)),
+    };
+    classifier.classify(&Shown { method, status: None, retry_after: None, content })
+}
+
+fn shown(error: &ErrorPayload) -> RpcError<'_> {
+    RpcError { code: error.code, message: &error.message, data: error.data.as_deref().map(RawValue::get) }
+}
+
 struct Reader<'a> {
     http: &'a HttpReply,
     classifier: &'a Classifier,
@@ -131,12 +144,7 @@ impl Reader<'_> {
             // An error may come without an id: the server could not read ours, or did not try.
             (Some(error), _) if envelope.is_to(call) || envelope.has_no_id() => {
                 let payload = error_payload(error);
-                let shown = RpcError {
-                    code: payload.code,
-                    message: &payload.message,
-                    data: payload.data.as_deref().map(RawValue::get),
-                };
-                let verdict = self.classify(&call.method, Content::Error(shown));
+                let verdict = self.classify(&call.method, Content::Error(shown(&payload)));
                 Reply { verdict, payload: Some(ResponsePayload::Failure(payload)) }
             }
             (None, Some(result)) if envelope.is_to(call) => Reply {

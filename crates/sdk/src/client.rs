@@ -137,6 +137,7 @@ impl Builder {
     /// [`ErrorKind::WrongChain`] and [`ErrorKind::IdentityAmbiguous`].
     pub async fn connect(self) -> Result<Client> {
         let Self { config, signers, flows, journal } = self;
+        config.tx.validate()?;
         let accounts: Vec<Address> = signers.iter().map(|signer| signer.address()).collect();
         let journal = match journal {
             Some(journal) => journal,

@@ -69,9 +69,21 @@ impl Config {
     /// text: URLs and headers hold keys.
     pub fn from_toml(text: &str) -> Result<Self> {
         toml::from_str(text).map_err(|error| {
-            let line =
-                error.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
-            Error::config(format!("the configuration cannot be read, near line {line}: {}", error.message()))
+            let before = error.span().map_or(0, |span| span.start.min(text.len()));
+            let line = text.bytes().take(before).filter(|byte| *byte == b'\n').count() + 1;
+            let message = without_values(error.message());
+            Error::config(format!("the configuration cannot be read, near line {line}: {message}"))
         })
+    }
+}
+
+/// A message of the parser without the text that it quotes, from the first quotation mark to the last: a
+/// string may hold quotation marks itself.
+fn without_values(message: &str) -> String {
+    match (message.find('"'), message.rfind('"')) {
+        (Some(first), Some(last)) if first < last => {
+            format!("{}\"…{}", &message[..first], &message[last..])
+        }
+        _ => message.to_owned(),
     }
 }

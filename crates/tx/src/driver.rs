@@ -56,6 +56,26 @@ impl Default for TxConfig {
     }
 }
 
+impl TxConfig {
+    /// Checks the values.
+    ///
+    /// # Errors
+    ///
+    /// A configuration error that names the key.
+    pub fn validate(&self) -> Result<()> {
+        let positive = [
+            ("inclusion_timeout", self.inclusion_timeout),
+            ("receipt_poll", self.receipt_poll.unwrap_or(Duration::MAX)),
+        ];
+        match positive.iter().find(|(_, value)| value.is_zero()) {
+            Some((key, _)) => {
+                Err(Error::config(format!("`{key}` is zero; give it a duration such as \"2s\"")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 /// Signs and sends for the accounts of one client.
 pub struct Driver {
     pub(crate) endpoints: Endpoints,

@@ -1,7 +1,7 @@
 //! The pool: all endpoints, and the choice among them.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     time::{Duration, Instant},
 };
 
@@ -18,6 +18,8 @@ const UNMEASURED_BLOCK_TIME: Duration = Duration::from_secs(12);
 /// An endpoint is stale when it is further behind than both of these.
 const MAX_LAG: Duration = Duration::from_secs(15);
 const MAX_LAG_BLOCKS: u64 = 3;
+/// How long an endpoint is remembered not to serve a method: nodes are upgraded, gateways have bad moments.
+const UNSUPPORTED_FOR: Duration = Duration::from_secs(600);
 /// Block times are measured in whole seconds of the chain's clock; faster chains measure as this.
 const SHORTEST_BLOCK_TIME: Duration = Duration::from_millis(100);
 
@@ -99,7 +101,7 @@ pub struct EndpointState {
     breaker: Breaker,
     stale: bool,
     cool_until: Option<Instant>,
-    unsupported: HashSet<String>,
+    unsupported: HashMap<String, Instant>,
     well_since: Option<Instant>,
     calls: u64,
     faults: u64,
@@ -137,7 +139,7 @@ impl Pool {
             breaker: Breaker::new(config.breaker, seed.wrapping_add(index as u64)),
             stale: false,
             cool_until: None,
-            unsupported: HashSet::new(),
+            unsupported: HashMap::new(),
             well_since: None,
             calls: 0,
             faults: 0,
@@ -158,8 +160,9 @@ impl Pool {
     /// Chooses the endpoint for the next try of a call, or `None` when none is left.
     ///
     /// `prefer` comes first where it is usable, then the sticky endpoint, then the others in order. When
-    /// no endpoint is well, one that rests is asked all the same (E5): a pool never empties itself. Wrong
-    /// identity and, for [`Need::Current`] and [`Need::Send`], staleness are the exceptions.
+    /// no endpoint is well, one that rests, or did not serve the method, is asked all the same (E5): a pool
+    /// never empties itself. Wrong identity and, for [`Need::Current`] and [`Need::Send`], staleness are the
+    /// exceptions.
     pub fn begin(
         &mut self,
         need: Need,
@@ -176,16 +179,12 @@ impl Pool {
             .chain([sticky])
             .chain(0..self.endpoints.len())
             .filter(|index| !tried.contains(&EndpointId(*index)));
-        let open = |pool: &Self, index: usize| {
-            let endpoint = &pool.endpoints[index];
-            pool.barred(index, need).is_none() && !endpoint.unsupported.contains(method)
+        let may = |index: &usize| self.barred(*index, need).is_none();
+        let well = |index: &usize| {
+            let endpoint = &self.endpoints[*index];
+            may(index) && endpoint.rests(now).is_none() && !endpoint.lacks(method, now)
         };
-        let well =
-            |pool: &Self, index: usize| open(pool, index) && pool.endpoints[index].rests(now).is_none();
-        let chosen = order
-            .clone()
-            .find(|index| well(self, *index))
-            .or_else(|| order.clone().find(|index| open(self, *index)))?;
+        let chosen = order.clone().find(well).or_else(|| order.clone().find(may))?;
         let endpoint = &mut self.endpoints[chosen];
         endpoint.calls += 1;
         let probe = endpoint.breaker.admit(now) == Admission::Probe;
@@ -199,8 +198,12 @@ impl Pool {
         [self.sticky].into_iter().chain(0..self.endpoints.len()).find(may_serve).map(EndpointId)
     }
 
-    /// Admits a call of the head tracker: whatever the identity or lag, but not against the breaker.
+    /// Admits a call of the head tracker: whatever the identity or lag, but not against the breaker, and not
+    /// while the endpoint asked us to wait.
     pub fn begin_tracking(&mut self, id: EndpointId, now: Instant) -> Option<Pick> {
+        if self.endpoints[id.0].cools(now) {
+            return None;
+        }
         match self.endpoints[id.0].breaker.admit(now) {
             Admission::Yes => Some(Pick { id, probe: false }),
             Admission::Probe => Some(Pick { id, probe: true }),
@@ -222,7 +225,7 @@ impl Pool {
                 let after = after.unwrap_or(Duration::from_secs(1)).min(Duration::from_secs(300));
                 endpoint.cool_until = Some(now + after);
                 if pick.probe {
-                    endpoint.breaker.on_abandoned(now);
+                    endpoint.breaker.on_success(now);
                 }
             }
             Verdict::WrongIdentity => {
@@ -243,7 +246,7 @@ impl Pool {
                     endpoint.breaker.on_success(now);
                 }
                 if *verdict == Verdict::Unsupported {
-                    endpoint.unsupported.insert(method.to_owned());
+                    endpoint.unsupported.insert(method.to_owned(), now);
                 }
             }
         }
@@ -268,19 +271,23 @@ impl Pool {
 
     /// Notes a latest header.
     ///
-    /// A URL may be a load balancer over replicas at different heights (E9): a header below the head, on
-    /// the same branch, is a replica that lags and does not lower the head, until none has reached the head
-    /// again for 15 s.
+    /// A URL may be a load balancer over replicas at different heights (E9): a header below the head that
+    /// contradicts nothing is a replica that lags, and does not lower the head until none has reached it again
+    /// for 15 s.
     pub fn on_head(&mut self, id: EndpointId, header: Header, now: Instant) {
         let endpoint = &mut self.endpoints[id.0];
-        let known = endpoint.window.hash_at(header.number);
+        let contradicts = endpoint.window.hash_at(header.number).is_some_and(|known| known != header.hash);
         let lags = endpoint.head.is_some_and(|head| header.number < head.number)
-            && known == Some(header.hash)
+            && !contradicts
             && endpoint.head_at.is_some_and(|at| now.saturating_duration_since(at) < MAX_LAG);
-        endpoint.window.insert(&header);
         if lags {
             return;
         }
+        if endpoint.head.is_some_and(|head| header.number < head.number) {
+            // It went back: what was above is gone.
+            endpoint.window = HeaderWindow::default();
+        }
+        endpoint.window.insert(&header);
         endpoint.head = Some(header);
         endpoint.head_at = Some(now);
         if endpoint.baseline.is_none_or(|baseline| baseline.number > header.number) {
@@ -292,7 +299,6 @@ impl Pool {
     /// Notes an older header of the endpoint, to measure the block time from.
     pub fn on_ancestor(&mut self, id: EndpointId, header: Header) {
         let endpoint = &mut self.endpoints[id.0];
-        endpoint.window.insert(&header);
         if endpoint.baseline.is_none_or(|baseline| baseline.number > header.number) {
             endpoint.baseline = Some(header);
         }
@@ -328,11 +334,6 @@ impl Pool {
         let verified = self.endpoints.iter().filter(|endpoint| endpoint.identity == Identity::Verified);
         let longest = verified.filter_map(measure).max_by_key(|(blocks, _)| *blocks);
         longest.map_or(UNMEASURED_BLOCK_TIME, |(_, time)| time.max(SHORTEST_BLOCK_TIME))
-    }
-
-    /// Whether the endpoint may serve this need, breaker and rest aside.
-    pub fn serves(&self, id: EndpointId, need: Need) -> bool {
-        self.barred(id.0, need).is_none()
     }
 
     /// Why an endpoint gets no such calls now; `None` when it may.
@@ -437,6 +438,16 @@ impl EndpointState {
         self.identity == Identity::Verified && self.breaker.is_closed() && !self.stale
     }
 
+    /// The highest block of its recent run that is not above a height.
+    pub fn block_at_most(&self, number: u64) -> Option<BlockRef> {
+        self.window.at_most(number)
+    }
+
+    /// When the time is over for which it asked us to wait; `None` when it did not, or that is past.
+    pub fn rested_at(&self) -> Option<Instant> {
+        self.cool_until
+    }
+
     /// When its breaker wants the next probe; `None` when it is closed.
     pub fn probe_at(&self) -> Option<Instant> {
         self.breaker.probe_at()
@@ -445,11 +456,20 @@ impl EndpointState {
     fn rests(&self, now: Instant) -> Option<&'static str> {
         if self.breaker.peek(now) == Admission::No {
             Some("its breaker is open")
-        } else if self.cool_until.is_some_and(|until| now < until) {
+        } else if self.cools(now) {
             Some("it asked us to wait")
         } else {
             None
         }
+    }
+
+    fn lacks(&self, method: &str, now: Instant) -> bool {
+        let told = self.unsupported.get(method);
+        told.is_some_and(|told| now.saturating_duration_since(*told) < UNSUPPORTED_FOR)
+    }
+
+    fn cools(&self, now: Instant) -> bool {
+        self.cool_until.is_some_and(|until| now < until)
     }
 }
 
@@ -568,15 +588,14 @@ mod tests {
     }
 
     #[test]
-    fn a_method_that_is_not_served_is_not_asked_for_again() {
+    fn a_method_that_is_not_served_is_asked_for_elsewhere() {
         let now = Instant::now();
         let mut pool = pool(&[100, 100], now);
         pool.end(Pick { id: EndpointId(0), probe: false }, "m", &Verdict::Unsupported, now);
-        assert_eq!(order(&mut pool, Need::Current, now), "b");
-        assert_eq!(
-            pool.begin(Need::Current, "other", None, &[], now).map(|pick| pick.id),
-            Some(EndpointId(0))
-        );
+        assert_eq!(order(&mut pool, Need::Current, now), "ba", "only when nobody else is left");
+        let other = pool.begin(Need::Current, "other", None, &[], now).map(|pick| pick.id);
+        assert_eq!(other, Some(EndpointId(0)));
+        assert_eq!(order(&mut pool, Need::Current, now + UNSUPPORTED_FOR), "ab");
     }
 
     #[test]
@@ -587,6 +606,37 @@ mod tests {
         assert_eq!(pool.frontier().map(|head| head.number), Some(100));
         pool.on_head(EndpointId(0), header(99), now + Duration::from_secs(20));
         assert_eq!(pool.frontier().map(|head| head.number), Some(99), "no replica has reached 100 again");
+    }
+
+    #[test]
+    fn a_replica_that_shows_a_height_between_polls_does_not_lower_the_head() {
+        let now = Instant::now();
+        let mut pool = pool(&[100], now);
+        pool.on_head(EndpointId(0), header(104), now);
+        pool.on_head(EndpointId(0), header(102), now);
+        assert_eq!(pool.frontier().map(|head| head.number), Some(104));
+        let other = Header { hash: B256::ZERO, parent: B256::ZERO, ..header(103) };
+        pool.on_head(EndpointId(0), other, now);
+        assert_eq!(
+            pool.frontier().map(|head| head.number),
+            Some(103),
+            "another hash there is a reorganisation"
+        );
+    }
+
+    #[test]
+    fn a_rate_limit_in_answer_to_a_probe_closes_the_breaker_and_is_waited_out() {
+        let now = Instant::now();
+        let mut pool = pool(&[100, 100], now);
+        for _ in 0..5 {
+            pool.end(Pick { id: EndpointId(0), probe: false }, "m", &FAULT, now);
+        }
+        let due = pool.get(EndpointId(0)).probe_at().expect("its breaker is open");
+        let probe = pool.begin_tracking(EndpointId(0), due).expect("the cooldown is over");
+        let limited = Verdict::RateLimited { after: Some(Duration::from_secs(60)) };
+        pool.end(probe, "m", &limited, due);
+        assert!(pool.begin_tracking(EndpointId(0), due + Duration::from_secs(59)).is_none());
+        assert!(pool.begin_tracking(EndpointId(0), due + Duration::from_secs(60)).is_some());
     }
 
     #[test]

@@ -1,0 +1,16 @@
+//! The SDK from a user's side, over anvil and endpoints that misbehave. The ground truth is the chain, and
+//! what the endpoints recorded.
+
+mod bad_input;
+mod batches;
+mod fleets;
+mod flows;
+mod health;
+mod identity;
+mod intents;
+mod keys;
+mod provider;
+mod resuming;
+mod secrets;
+mod stage;
+mod wiretap;

@@ -1,0 +1,226 @@
+//! Keys in URLs and headers, and private keys, reach the endpoints and nobody else.
+
+use std::{
+    error::Error as StdError,
+    fmt::Write as _,
+    io,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use backstay::{
+    AllowanceFlow, Client, EndpointConfig,
+    alloy::{
+        network::Ethereum,
+        primitives::{Address, hex},
+        providers::Provider,
+        signers::local::PrivateKeySigner,
+    },
+};
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::{
+    stage::{Stage, config, eventually, status, within},
+    wiretap::{Mode, Wiretap},
+};
+
+/// What nobody but the endpoint may see. The last is user and password as HTTP sends them.
+const SECRETS: [&str; 6] = [
+    "hush-user",
+    "hush-password",
+    "hush-path",
+    "hush-query",
+    "hush-header",
+    "aHVzaC11c2VyOmh1c2gtcGFzc3dvcmQ",
+];
+
+/// An endpoint with a secret wherever there can be one.
+fn endpoint(name: &str, port: u16) -> EndpointConfig {
+    let url = format!("http://hush-user:hush-password@127.0.0.1:{port}/v1/hush-path?apikey=hush-query");
+    let mut endpoint = EndpointConfig::new(name, url);
+    endpoint.headers.insert("x-api-key".into(), "hush-header".into());
+    endpoint
+}
+
+/// Everything that was said, to be searched.
+#[derive(Clone, Default)]
+struct Said(Arc<Mutex<Vec<u8>>>);
+
+impl Said {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+}
+
+impl io::Write for Said {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Said {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+/// Captures what backstay's crates log on this thread, at the finest level.
+fn listen() -> (Said, tracing::subscriber::DefaultGuard) {
+    let said = Said::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter("off,backstay=trace,backstay_core=trace,backstay_provider=trace,backstay_tx=trace,backstay_recovery=trace,backstay_journal=trace")
+        .with_ansi(false)
+        .with_writer(said.clone())
+        .finish();
+    (said, tracing::subscriber::set_default(subscriber))
+}
+
+/// An error and all that is behind it, in both forms.
+fn all_of(error: &(dyn StdError + 'static)) -> String {
+    let mut text = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        writeln!(text, "{error}\n{error:?}\n{error:#?}").expect("a string takes text");
+        next = error.source();
+    }
+    text
+}
+
+fn free_of_secrets(what: &str, text: &str) {
+    for secret in SECRETS {
+        assert!(!text.contains(secret), "{what} gives `{secret}` away: {text}");
+    }
+}
+
+/// Every file of a folder, as text as far as it is.
+fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let files = std::fs::read_dir(folder).expect("the folder is there");
+    let files = files.map(|file| file.expect("it can be listed").path()).filter(|path| path.is_file());
+    files.map(|path| (path.display().to_string(), std::fs::read(&path).expect("it can be read"))).collect()
+}
+
+#[tokio::test]
+async fn the_endpoint_is_sent_its_credentials() {
+    let stage = Stage::new().await;
+    let tap = Wiretap::start(stage.chain.url()).await;
+    let mut config = config(&[]);
+    config.endpoints = vec![endpoint("own", tap.port())];
+    let client = within(Client::builder(config).connect()).await.expect("it connects");
+    within(client.provider::<Ethereum>().get_chain_id()).await.expect("it answers");
+    let heads = tap.heads();
+    assert!(heads.len() > 3);
+    for head in heads {
+        let mut lines = head.lines();
+        assert_eq!(lines.next(), Some("POST /v1/hush-path?apikey=hush-query HTTP/1.1"));
+        let header = |name: &str| {
+            let fields = head.lines().filter_map(|line| line.split_once(": "));
+            let values = fields.filter(|(field, _)| field.eq_ignore_ascii_case(name));
+            values.map(|(_, value)| value).collect::<Vec<_>>()
+        };
+        assert_eq!(header("authorization"), ["Basic aHVzaC11c2VyOmh1c2gtcGFzc3dvcmQ="]);
+        assert_eq!(header("x-api-key"), ["hush-header"]);
+        assert_eq!(header("host"), [format!("127.0.0.1:{}", tap.port())]);
+        assert_eq!(header("content-type"), ["application/json"]);
+    }
+}
+
+#[tokio::test]
+async fn no_failure_gives_a_secret_away() {
+    let (said, _listening) = listen();
+    let stage = Stage::new().await;
+    let tap = Wiretap::start(stage.chain.url()).await;
+    let signer = stage.account().await;
+    let mut config = stage.config(&stage.fleet([]).await);
+    config.endpoints = vec![endpoint("own", tap.port())];
+    config.provider.attempt_timeout = Duration::from_millis(300);
+    config.provider.operation_timeout = Duration::from_millis(700);
+    free_of_secrets("the configuration", &format!("{config:?} {config:#?}"));
+    let builder = || Client::builder(config.clone()).signer(signer.clone()).flow(AllowanceFlow::new());
+    free_of_secrets("the builder", &format!("{:?} {:#?}", builder(), builder()));
+
+    let faults = [Mode::Echo, Mode::Redirect, Mode::Close, Mode::Hang];
+    for mode in faults {
+        tap.set(mode);
+        let error = within(builder().connect()).await.expect_err("nobody answers");
+        free_of_secrets(&format!("connecting under {mode:?}"), &all_of(&error));
+    }
+    tap.set(Mode::Pass);
+    let mut wrong = config.clone();
+    wrong.chain_id = 42;
+    let error = within(Client::builder(wrong).connect()).await.expect_err("it is another chain");
+    free_of_secrets("a wrong chain", &all_of(&error));
+
+    let client = within(builder().connect()).await.expect("it connects");
+    let intent = stage.registered(&client, "a").await;
+    for mode in faults {
+        tap.set(mode);
+        let provider = client.provider::<Ethereum>();
+        let error = within(provider.get_balance(Address::ZERO)).await.expect_err("nobody answers");
+        free_of_secrets(&format!("a read under {mode:?}"), &all_of(&error));
+        let error = within(provider.send_raw_transaction(&[1, 2, 3])).await.expect_err("nobody answers");
+        free_of_secrets(&format!("a send under {mode:?}"), &all_of(&error));
+        let failing = stage.register(&client, &format!("{mode:?}")).grant(stage.grant()).send().await;
+        let failing = failing.expect("it is written down");
+        let error = within(failing.outcome()).await.expect_err("nobody answers");
+        free_of_secrets(&format!("an intent under {mode:?}"), &all_of(&error));
+        let trail = failing.trail();
+        let json = serde_json::to_string(&trail).expect("a trail is data");
+        free_of_secrets("a trail", &format!("{trail} {trail:?} {json}"));
+    }
+    eventually("the breaker is open", async || status(&client, "own").faults > 4).await;
+    let shown = serde_json::to_string(&client.status()).expect("a status is data");
+    free_of_secrets("the status", &format!("{shown} {:?}", client.status()));
+    free_of_secrets("the client", &format!("{client:?} {client:#?} {intent:?}"));
+    let trail = intent.trail();
+    let json = serde_json::to_string(&trail).expect("a trail is data");
+    free_of_secrets("a trail", &format!("{trail} {trail:?} {json}"));
+    for (file, bytes) in contents(stage.folder.path()) {
+        free_of_secrets(&file, &String::from_utf8_lossy(&bytes));
+    }
+    let said = said.text();
+    assert!(said.contains("backstay_provider") && said.contains("own"), "it was listened to: {said}");
+    free_of_secrets("the log", &said);
+}
+
+#[tokio::test]
+async fn private_keys_are_written_nowhere() {
+    let (said, _listening) = listen();
+    let stage = Stage::new().await;
+    let fleet = stage.sound().await;
+    let signer: PrivateKeySigner = stage.account().await;
+    let builder = stage.builder(&fleet, &signer);
+    let shown = format!("{builder:?} {builder:#?}");
+    let client = within(builder.connect()).await.expect("it connects");
+    let intent = stage.registered(&client, "a").await;
+    let raw = signer.to_bytes();
+    let (lower, upper) = (hex::encode(raw), hex::encode_upper(raw));
+    let files = contents(stage.folder.path());
+    assert!(files.iter().any(|(name, _)| name.ends_with("journal.db")));
+    assert!(files.iter().any(|(name, _)| name.ends_with("-wal")), "the log of the journal is looked at, too");
+    let address = signer.address();
+    let needle = address.as_slice();
+    let mentions = |bytes: &[u8], needle: &[u8]| bytes.windows(needle.len()).any(|part| part == needle);
+    let journal: Vec<u8> = files.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+    let text = hex::encode(needle);
+    assert!(mentions(&journal, text.as_bytes()) || mentions(&journal, needle), "what is there is found");
+    for (file, bytes) in files {
+        for needle in [raw.as_slice(), lower.as_bytes(), upper.as_bytes()] {
+            assert!(!mentions(&bytes, needle), "{file} holds the private key");
+        }
+    }
+    let trail = intent.trail();
+    for text in [said.text(), shown, format!("{client:?} {trail} {trail:?}")] {
+        assert!(!text.contains(&lower) && !text.contains(&upper), "{text}");
+    }
+    for call in fleet.records() {
+        assert!(!call.params.to_string().contains(&lower), "{} was told the key", call.endpoint);
+    }
+}
