@@ -45,7 +45,8 @@ fn record() -> impl Strategy<Value = Record> {
     let step = prop_oneof![Just(StepId::Effect), Just(StepId::Plan { round: 0, step: 0 })];
     let signed = (step, 0..4u64).prop_map(|(step, nonce)| {
         let raw = Bytes::from_static(&[1]);
-        let attempt = Attempt { nonce, hash: B256::ZERO, raw, gas_limit: 1, max_fee_per_gas: 1 };
+        let attempt =
+            Attempt { nonce, unused_at: 0, hash: B256::ZERO, raw, gas_limit: 1, max_fee_per_gas: 1 };
         Record::Signed { step, attempt }
     });
     let refused = Outcome::Refused { kind: backstay_core::failure::RefusalKind::Policy };

@@ -10,7 +10,7 @@ use url::Url;
 /// One RPC address with a name.
 ///
 /// `Debug` shows name and host only: a URL and its headers may hold keys.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct EndpointConfig {

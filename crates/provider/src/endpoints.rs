@@ -62,16 +62,11 @@ impl Drop for Tracker {
 
 /// One call to one endpoint, as it is logged.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct CallReport {
-    /// Which endpoint.
-    pub endpoint: EndpointName,
-    /// The method.
-    pub method: String,
-    /// What it came to.
-    pub verdict: String,
-    /// How long it took.
-    pub took: Duration,
+pub(crate) struct CallReport {
+    pub(crate) endpoint: EndpointName,
+    pub(crate) method: String,
+    pub(crate) verdict: String,
+    pub(crate) took: Duration,
 }
 
 /// Where calls are logged: a session's trail, or nowhere.
@@ -123,35 +118,48 @@ impl Endpoints {
         self.shared.failovers.load(Ordering::Relaxed)
     }
 
-    /// Whether bytes that this client signs for the account must go through its nonce line: raw sends for
-    /// it are refused from here on.
+    /// Takes an account under management: what it sends must go through the client's nonce line, and raw sends
+    /// for it are refused from here on.
     pub fn manage(&self, account: Address) {
         self.shared.managed.write().unwrap_or_else(PoisonError::into_inner).insert(account);
     }
 
-    /// Whether a second identified endpoint shows the block as canonical (T8): `Some(true)` when one does,
-    /// `Some(false)` when none does yet, `None` when there is no second endpoint to ask.
-    pub async fn corroborated(&self, block: BlockRef, by: Option<EndpointName>) -> Option<bool> {
+    /// What the endpoints other than the one that reported it say of a block (T8): from the tracked heads where
+    /// they show it, else asked for.
+    pub async fn corroborate(&self, block: BlockRef, by: Option<&EndpointName>) -> Corroboration {
         let others: Vec<EndpointId> = {
             let pool = self.shared.pool();
-            let first = pool.ids().find(|id| by.as_ref() == Some(&pool.get(*id).name));
+            let first = pool.ids().find(|id| by == Some(&pool.get(*id).name));
             if pool.corroborations(block, first) > 0 {
-                return Some(true);
+                return Corroboration::Shown;
             }
             let other = |id: &EndpointId| Some(*id) != first && pool.get(*id).is_well();
             pool.ids().filter(other).collect()
         };
-        if others.is_empty() {
-            return None;
-        }
+        let mut found = Corroboration::Alone;
         for id in others {
-            let header = self.shared.header(id, &format!("\"0x{:x}\"", block.number)).await;
-            if header.is_ok_and(|header| header.is_some_and(|header| header.hash == block.hash)) {
-                return Some(true);
+            match self.shared.header(id, &format!("\"0x{:x}\"", block.number)).await {
+                Ok(Some(header)) if header.hash == block.hash => return Corroboration::Shown,
+                Ok(Some(header)) => found = Corroboration::Contradicted(header.block()),
+                Ok(None) if found == Corroboration::Alone => found = Corroboration::Absent,
+                Ok(None) | Err(_) => {}
             }
         }
-        Some(false)
+        found
     }
+}
+
+/// What other endpoints say of a block that one has reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Corroboration {
+    /// One shows it as canonical.
+    Shown,
+    /// None has come that far.
+    Absent,
+    /// One shows another block at that height, and none shows this one.
+    Contradicted(BlockRef),
+    /// There is no other endpoint to ask.
+    Alone,
 }
 
 impl fmt::Debug for Endpoints {
@@ -308,15 +316,36 @@ pub(crate) struct Started<'a> {
 impl Started<'_> {
     fn end(&mut self, calls: &[&Call], replies: &[Reply]) -> EndpointName {
         let mut pool = self.shared.pool();
-        if let Some(pick) = self.pick.take() {
-            // One exchange counts once. A fault of any element is what it is remembered by.
-            let fault = replies.iter().position(|reply| matches!(reply.verdict, Verdict::Fault(_)));
-            let worst = fault.unwrap_or(0);
-            if let (Some(call), Some(reply)) = (calls.get(worst), replies.get(worst)) {
-                pool.end(pick, &call.method, &reply.verdict, now());
-            }
+        // One exchange counts once, by the worst of its replies.
+        let worst = calls.iter().zip(replies).max_by_key(|(_, reply)| weight(&reply.verdict));
+        if let (Some(pick), Some((call, reply))) = (self.pick, worst) {
+            self.pick = None;
+            // That a tag is not served says nothing about the method.
+            let verdict = match &reply.verdict {
+                Verdict::Unsupported if call.names_tag() => &Verdict::Invalid,
+                other => other,
+            };
+            pool.end(pick, &call.method, verdict, now());
         }
         pool.get(self.id).name.clone()
+    }
+}
+
+/// How much a verdict says about the endpoint.
+const fn weight(verdict: &Verdict) -> u8 {
+    match verdict {
+        Verdict::WrongIdentity => 4,
+        Verdict::Fault(_) => 3,
+        Verdict::RateLimited { .. } => 2,
+        Verdict::Unsupported => 1,
+        Verdict::Answer
+        | Verdict::Reverted(_)
+        | Verdict::NotYet
+        | Verdict::Missing { .. }
+        | Verdict::TxRefused(_)
+        | Verdict::RangeTooLarge { .. }
+        | Verdict::Invalid
+        | Verdict::Unclassified => 0,
     }
 }
 

@@ -22,29 +22,32 @@ pub(crate) enum Sends {
     Once,
 }
 
+/// By name: whatever has `send` in it sends, on whichever chain it exists.
 pub(crate) fn sends(method: &str) -> Sends {
     match method {
         "eth_sendRawTransaction" => Sends::Raw,
-        "eth_sendTransaction"
-        | "eth_sendRawTransactionSync"
-        | "eth_sendRawTransactionConditional"
-        | "eth_sendPrivateTransaction"
-        | "eth_sendPrivateRawTransaction"
-        | "eth_sendBundle"
-        | "mev_sendBundle"
-        | "eth_sendUserOperation" => Sends::Once,
+        other if other.to_ascii_lowercase().contains("send") => Sends::Once,
         _ => Sends::No,
     }
 }
 
 impl Shared {
-    /// Refuses a send for an account that this client manages.
+    /// Refuses a send for an account that this client manages, or that may be for one.
     pub(crate) fn pass_gate(&self, call: &Call) -> Result<()> {
         let managed = self.managed.read().unwrap_or_else(PoisonError::into_inner);
         if managed.is_empty() {
             return Ok(());
         }
-        match senders(call).into_iter().find(|sender| managed.contains(sender)) {
+        let senders = senders(call);
+        if sends(&call.method) == Sends::Raw && senders.is_empty() {
+            let message = format!(
+                "{}: it cannot be told who signed these bytes, and this client manages accounts that must not \
+                 be sent for behind its back; nothing was sent; use a client without signers for them",
+                call.method
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        match senders.into_iter().find(|sender| managed.contains(sender)) {
             None => Ok(()),
             Some(account) => Err(Error::new(
                 ErrorKind::ManagedAccount { account },
@@ -83,4 +86,20 @@ fn signer_of(text: &str) -> Option<Address> {
     let bytes: Bytes = text.parse().ok()?;
     let transaction = TxEnvelope::decode_2718(&mut bytes.as_ref()).ok()?;
     transaction.recover_signer().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_has_send_in_its_name_sends() {
+        let check = |method, expected| assert_eq!(sends(method), expected, "{method}");
+        check("eth_sendRawTransaction", Sends::Raw);
+        check("eth_sendTransaction", Sends::Once);
+        check("zks_sendRawTransactionWithDetailedOutput", Sends::Once);
+        check("personal_sendTransaction", Sends::Once);
+        check("mev_sendBundle", Sends::Once);
+        check("eth_call", Sends::No);
+    }
 }

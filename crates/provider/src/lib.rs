@@ -26,7 +26,7 @@ mod transport;
 mod wire;
 
 pub use config::{EndpointConfig, ProviderConfig};
-pub use endpoints::{CallReport, Endpoints};
+pub use endpoints::{Corroboration, Endpoints};
 pub use send::Submission;
 pub use session::{FoundReceipt, Reach, Session};
 pub use transport::{Failover, error_of};

@@ -1,6 +1,6 @@
 //! A read, on one endpoint after another.
 
-use std::{sync::Mutex, sync::PoisonError, sync::atomic::Ordering, time::Duration};
+use std::{sync::atomic::Ordering, time::Duration};
 
 use alloy::rpc::json_rpc::ResponsePayload;
 use backstay_core::{
@@ -11,7 +11,7 @@ use backstay_core::{
 };
 
 use crate::{
-    endpoints::{CallReport, Log, Shared, attempt, now},
+    endpoints::{Log, Shared, now},
     gate::{Sends, sends},
     wire::{Call, Reply},
 };
@@ -26,6 +26,15 @@ enum Next {
     GoOn,
 }
 
+/// Why a read found no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// No endpoint is left to ask.
+    NobodyLeft,
+    /// The operation's time is over.
+    Late,
+}
+
 impl Shared {
     /// Asks for several calls at once, as one batch, and sends on only the elements that failed (V4). The
     /// results are in the order of the calls.
@@ -37,7 +46,7 @@ impl Shared {
         log: Log<'_>,
     ) -> Vec<Result<ResponsePayload, Error>> {
         let deadline = now() + self.config.operation_timeout;
-        let attempts: Vec<Mutex<Vec<Attempt>>> = calls.iter().map(|_| Mutex::default()).collect();
+        let mut attempts: Vec<Vec<Attempt>> = vec![Vec::new(); calls.len()];
         let mut outcomes: Vec<Option<Result<ResponsePayload, Error>>> = calls.iter().map(|_| None).collect();
         let mut kept: Vec<Option<Reply>> = calls.iter().map(|_| None).collect();
         let mut tried: Vec<EndpointId> = Vec::new();
@@ -52,23 +61,14 @@ impl Shared {
             if !tried.is_empty() {
                 self.failovers.fetch_add(1, Ordering::Relaxed);
             }
-            tried.push(started.id);
+            let id = started.id;
+            tried.push(id);
             let asked: Vec<&Call> = open.iter().map(|index| &calls[*index]).collect();
-            let exchange = self
-                .exchange(started, &asked, self.config.attempt_timeout.min(left), &|report| log(report))
-                .await;
-            let name = tried.last().map(|id| self.name(*id));
+            let exchange = self.exchange(started, &asked, self.config.attempt_timeout.min(left), log).await;
+            let endpoint = self.name(id);
             for (index, reply) in open.into_iter().zip(exchange.replies) {
-                if let Some(endpoint) = &name {
-                    let verdict = reply.verdict.label().to_owned();
-                    let report = CallReport {
-                        endpoint: endpoint.clone(),
-                        method: String::new(),
-                        verdict,
-                        took: exchange.took,
-                    };
-                    attempts[index].lock().unwrap_or_else(PoisonError::into_inner).push(attempt(&report));
-                }
+                let verdict = reply.verdict.label().to_owned();
+                attempts[index].push(Attempt { endpoint: endpoint.clone(), verdict, took: exchange.took });
                 match (next(&reply.verdict), reply.payload.clone()) {
                     (Next::Answer, Some(payload)) => outcomes[index] = Some(Ok(payload)),
                     (Next::Keep, Some(_)) => kept[index] = Some(reply),
@@ -76,7 +76,7 @@ impl Shared {
                     (Next::Answer | Next::Keep | Next::GoOn, _)
                         if exchange.sent && sends(&calls[index].method) == Sends::Once =>
                     {
-                        let made = take(&attempts[index]);
+                        let made = std::mem::take(&mut attempts[index]);
                         outcomes[index] = Some(Err(sent_once(&calls[index], made)));
                     }
                     (Next::Answer | Next::Keep | Next::GoOn, _) => {}
@@ -88,8 +88,9 @@ impl Shared {
             None => match kept[index].take().and_then(|reply| reply.payload) {
                 Some(payload) => Ok(payload),
                 None => {
-                    let late = deadline <= now();
-                    Err(self.exhausted(&calls[index].method, need, take(&attempts[index]), late))
+                    let end = if deadline <= now() { End::Late } else { End::NobodyLeft };
+                    let made = std::mem::take(&mut attempts[index]);
+                    Err(self.exhausted(&calls[index].method, need, made, end))
                 }
             },
         };
@@ -97,7 +98,7 @@ impl Shared {
     }
 
     /// The error when no endpoint is left.
-    pub(crate) fn exhausted(&self, method: &str, need: Need, attempts: Vec<Attempt>, late: bool) -> Error {
+    pub(crate) fn exhausted(&self, method: &str, need: Need, attempts: Vec<Attempt>, end: End) -> Error {
         let excluded = {
             let pool = self.pool();
             let reason = |id: EndpointId| {
@@ -110,7 +111,7 @@ impl Shared {
         };
         let all =
             |label: &str| !attempts.is_empty() && attempts.iter().all(|attempt| attempt.verdict == label);
-        let (kind, why) = if late {
+        let (kind, why) = if end == End::Late {
             (ErrorKind::Timeout, format!("no answer within {:?}", self.config.operation_timeout))
         } else if all("rate limited") {
             (ErrorKind::RateLimited, "every endpoint asks us to wait".to_owned())
@@ -131,18 +132,16 @@ impl Shared {
 fn next(verdict: &Verdict) -> Next {
     match verdict {
         // Deterministic answers are never retried elsewhere (V2).
-        Verdict::Answer | Verdict::Reverted(_) | Verdict::TxRefused(_) | Verdict::Invalid => Next::Answer,
-        Verdict::RangeTooLarge { .. } => Next::Answer,
+        Verdict::Answer
+        | Verdict::Reverted(_)
+        | Verdict::TxRefused(_)
+        | Verdict::Invalid
+        | Verdict::RangeTooLarge { .. } => Next::Answer,
         Verdict::NotYet | Verdict::Missing { .. } | Verdict::Unclassified | Verdict::Unsupported => {
             Next::Keep
         }
         Verdict::RateLimited { .. } | Verdict::Fault(_) | Verdict::WrongIdentity => Next::GoOn,
-        _ => Next::GoOn,
     }
-}
-
-fn take(attempts: &Mutex<Vec<Attempt>>) -> Vec<Attempt> {
-    std::mem::take(&mut *attempts.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn sent_once(call: &Call, attempts: Vec<Attempt>) -> Error {

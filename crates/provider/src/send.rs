@@ -1,6 +1,6 @@
 //! One signed transaction, with its three outcomes (T3).
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError, atomic::Ordering};
 
 use alloy::{
     primitives::{Bytes, TxHash},
@@ -14,7 +14,13 @@ use backstay_core::{
     tx::SendAnswer,
 };
 
-use crate::endpoints::{CallReport, Log, Shared, attempt, now};
+use futures::future::BoxFuture;
+
+use crate::{
+    endpoints::{CallReport, Log, Shared, attempt, now},
+    route::backoff,
+    wire::Reply,
+};
 
 /// What became of a send.
 #[derive(Clone, Debug)]
@@ -30,11 +36,24 @@ pub struct Submission {
     pub(crate) refusal: Option<ErrorPayload>,
 }
 
+/// Who may be sent to, asked just before.
+pub(crate) type Admit<'a> = &'a (dyn Fn(EndpointId) -> BoxFuture<'a, bool> + Send + Sync);
+
+/// How long a hash is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Search {
+    /// Each endpoint once. The same bytes are sent again afterwards, which does no harm.
+    Once,
+    /// Again and again until the budget is used up: what follows rests on the answer.
+    Budget,
+}
+
 impl Shared {
     /// Sends signed bytes to one endpoint after another until one has taken them.
     ///
     /// A send that may have been received is looked up by its hash before the same bytes go anywhere else.
-    /// Only endpoints inside `max_lag` are asked: a fork that lags mines what it is sent.
+    /// Only endpoints inside `max_lag` are asked, and of those the ones that `admit` lets through: a fork that
+    /// lags mines what it is sent.
     ///
     /// # Cancel safety
     ///
@@ -48,50 +67,50 @@ impl Shared {
         raw: &Bytes,
         hash: TxHash,
         prefer: Option<EndpointId>,
+        admit: Admit<'_>,
         log: Log<'_>,
     ) -> Submission {
         let attempts = Mutex::new(Vec::new());
         let log = |report: CallReport| {
-            attempts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(attempt(&report));
+            attempts.lock().unwrap_or_else(PoisonError::into_inner).push(attempt(&report));
             log(report);
         };
         let mut tried = Vec::new();
-        let mut answer = SendAnswer::NotSent;
-        let mut refusal = None;
+        let mut sent_to = 0;
+        let mut said = Said::default();
         let mut by = None;
         let call = self.call("eth_sendRawTransaction", &format!("[\"{raw}\"]"));
         while let Some(started) = self.begin(Need::Send, &call.method, prefer, &tried) {
             let id = started.id;
             tried.push(id);
+            if !admit(id).await {
+                continue;
+            }
+            sent_to += 1;
             let exchange = self.exchange(started, &[&call], self.config.attempt_timeout, &log).await;
             let Some(reply) = exchange.replies.into_iter().next() else { continue };
-            match reply.verdict {
+            if let Some(ResponsePayload::Failure(error)) = reply.payload {
+                said.error = Some(error);
+            }
+            let search = match reply.verdict {
                 Verdict::Answer | Verdict::TxRefused(RefusalKind::AlreadyKnown) => {
-                    answer = SendAnswer::Accepted;
                     by = Some(id);
                     break;
                 }
                 Verdict::TxRefused(kind) => {
-                    // These very bytes may be what used the nonce, or what is in the pool already.
-                    if doubtful(kind) && self.knows(hash, id, &log).await {
-                        answer = SendAnswer::Accepted;
-                        by = Some(id);
-                        break;
-                    }
-                    // `Unknown` is never downgraded by a later refusal (T0).
-                    if matches!(answer, SendAnswer::NotSent | SendAnswer::Refused(_)) {
-                        answer = SendAnswer::Refused(kind);
-                    }
-                    if let Some(ResponsePayload::Failure(error)) = reply.payload {
-                        refusal = Some(error);
-                    }
+                    said.refused(kind);
                     if kind == RefusalKind::SenderRateLimit {
+                        // The same at every endpoint of the chain.
                         break;
                     }
+                    if !doubtful(kind) {
+                        continue;
+                    }
+                    Search::Budget
                 }
                 // Not looked at: the endpoint would not have it, or could not.
-                Verdict::RateLimited { .. } | Verdict::Unsupported | Verdict::WrongIdentity => {}
-                Verdict::Fault(_) if !exchange.sent => {}
+                Verdict::RateLimited { .. } | Verdict::Unsupported | Verdict::WrongIdentity => continue,
+                Verdict::Fault(_) if !exchange.sent => continue,
                 // Some nodes mine what they answer with a revert, and an error that nobody knows says
                 // nothing about the bytes.
                 Verdict::Fault(_)
@@ -100,47 +119,78 @@ impl Shared {
                 | Verdict::Missing { .. }
                 | Verdict::RangeTooLarge { .. }
                 | Verdict::Invalid
-                | Verdict::Unclassified
-                | _ => {
-                    answer = SendAnswer::Unknown;
-                    if let Some(ResponsePayload::Failure(error)) = reply.payload {
-                        refusal = Some(error);
-                    }
-                    if self.knows(hash, id, &log).await {
-                        answer = SendAnswer::Accepted;
-                        by = Some(id);
-                        break;
-                    }
+                | Verdict::Unclassified => {
+                    said.unknown = true;
+                    Search::Once
                 }
+            };
+            if self.knows(hash, id, search, &log).await {
+                by = Some(id);
+                break;
             }
         }
-        if tried.len() > 1 {
-            self.failovers.fetch_add(tried.len() as u64 - 1, std::sync::atomic::Ordering::Relaxed);
+        if sent_to > 1 {
+            self.failovers.fetch_add(sent_to - 1, Ordering::Relaxed);
         }
-        let by = by.map(|id| self.name(id));
-        let attempts = attempts.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        Submission { answer, by, attempts, refusal }
+        Submission {
+            answer: if by.is_some() { SendAnswer::Accepted } else { said.answer() },
+            by: by.map(|id| self.name(id)),
+            attempts: attempts.into_inner().unwrap_or_else(PoisonError::into_inner),
+            refusal: said.error,
+        }
     }
 
     /// Whether any endpoint knows a transaction by its hash, asked under a time budget of its own: first
     /// the one that may have taken it, then the others.
-    async fn knows(&self, hash: TxHash, first: EndpointId, log: Log<'_>) -> bool {
+    async fn knows(&self, hash: TxHash, first: EndpointId, search: Search, log: Log<'_>) -> bool {
         let call = self.call("eth_getTransactionByHash", &format!("[\"{hash}\"]"));
         let until = now() + self.config.lookup_budget;
-        let mut tried = Vec::new();
-        while let Some(started) = self.begin(Need::Current, &call.method, Some(first), &tried) {
-            tried.push(started.id);
-            let left = until.saturating_duration_since(now()).min(self.config.attempt_timeout);
-            if left.is_zero() {
-                return false;
+        for wait in backoff() {
+            let mut tried = Vec::new();
+            while let Some(started) = self.begin(Need::Current, &call.method, Some(first), &tried) {
+                tried.push(started.id);
+                let left = until.saturating_duration_since(now()).min(self.config.attempt_timeout);
+                if left.is_zero() {
+                    return false;
+                }
+                let exchange = self.exchange(started, &[&call], left, log).await;
+                let found = |reply: &Reply| reply.verdict == Verdict::Answer && !reply.is_null();
+                if exchange.replies.first().is_some_and(found) {
+                    return true;
+                }
             }
-            let exchange = self.exchange(started, &[&call], left, log).await;
-            let found = |reply: &crate::wire::Reply| reply.verdict == Verdict::Answer && !reply.is_null();
-            if exchange.replies.first().is_some_and(found) {
-                return true;
+            if search == Search::Once || now() + wait >= until {
+                break;
             }
+            tokio::time::sleep(wait).await;
         }
         false
+    }
+}
+
+/// What endpoints said of bytes that none has taken.
+#[derive(Default)]
+struct Said {
+    unknown: bool,
+    refused: Option<RefusalKind>,
+    error: Option<ErrorPayload>,
+}
+
+impl Said {
+    /// One refusal that may pass outweighs those that are final.
+    fn refused(&mut self, kind: RefusalKind) {
+        if self.refused.is_none_or(|known| known.is_final()) {
+            self.refused = Some(kind);
+        }
+    }
+
+    /// `Unknown` is never downgraded by a refusal (T0).
+    fn answer(&self) -> SendAnswer {
+        match (self.unknown, self.refused) {
+            (true, _) => SendAnswer::Unknown,
+            (false, Some(kind)) => SendAnswer::Refused(kind),
+            (false, None) => SendAnswer::NotSent,
+        }
     }
 }
 

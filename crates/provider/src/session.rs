@@ -19,19 +19,23 @@ use backstay_core::{
     session::{Event, Fenced, Trail, What, fence},
     tx::Inclusion,
 };
+use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::{
-    endpoints::{CallReport, Endpoints, attempt, now},
-    route::backoff,
+    endpoints::{CallReport, Endpoints, Started, attempt, now},
+    route::{End, backoff},
     send::Submission,
+    track::parse_header,
     transport::SessionTransport,
     wire::{Call, Reply, known, verdict_of},
 };
 
-/// How often a block is asked for again at once when a receipt points to it: a load balancer may have
-/// handed the second question to a replica that is a block behind.
-const BLOCK_TRIES: usize = 3;
+/// How often a question about a receipt is asked again at once: a load balancer may have handed it to a
+/// replica that is a block behind.
+const TRIES: usize = 3;
+
+const RECEIPT: &str = "eth_getTransactionReceipt";
 
 /// A session over the pool: pinned to one endpoint, fenced at a block, with a trail of what it did.
 ///
@@ -86,7 +90,7 @@ impl Session {
             let mut pool = shared.pool();
             (pool.favourite(now()), pool.frontier())
         };
-        let unavailable = || shared.exhausted("session", Need::Current, Vec::new(), false);
+        let unavailable = || shared.exhausted("session", Need::Current, Vec::new(), End::NobodyLeft);
         let pin = pin.ok_or_else(unavailable)?;
         let frontier = frontier.map(|head| head.block());
         let fence = match (frontier, fence) {
@@ -124,21 +128,45 @@ impl Session {
     }
 
     /// Begins a step: names it in the trail, and raises the fence to the newest block that the pin has
-    /// shown, so that all reads of the step see one block.
-    pub fn step(&self, label: impl Into<String>) -> BlockRef {
-        let shared = &self.endpoints.shared;
-        let mut state = self.lock();
-        state.step = label.into();
-        let newest = {
-            let pool = shared.pool();
-            let pin = pool.get(state.pin);
-            let same_branch = pin.hash_at(state.fence.number).is_none_or(|hash| hash == state.fence.hash);
-            pin.head().filter(|head| same_branch && pin.is_well() && head.number > state.fence.number)
+    /// shown, so that all reads of the step see one block. The pin's head counts only if its block at the
+    /// fence is the fence.
+    pub async fn step(&self, label: impl Into<String>) -> BlockRef {
+        let (pin, fence) = {
+            let mut state = self.lock();
+            state.step = label.into();
+            (state.pin, state.fence)
         };
-        if let Some(head) = newest {
-            state.fence = head.block();
+        let newest = {
+            let pool = self.endpoints.shared.pool();
+            let endpoint = pool.get(pin);
+            endpoint.head().filter(|head| endpoint.is_well() && head.number > fence.number)
+        };
+        if let Some(head) = newest
+            && self.holds_fence(pin, fence).await
+        {
+            let mut state = self.lock();
+            if head.number > state.fence.number {
+                state.fence = head.block();
+            }
         }
-        state.fence
+        self.fence()
+    }
+
+    /// Whether an endpoint's block at the fence's number is the fence: by what the tracker has seen, else by
+    /// asking. An endpoint that cannot show it is not sent to, and its receipts do not count: a fork would
+    /// mine what it is sent, and serve the receipt.
+    async fn holds_fence(&self, id: EndpointId, fence: BlockRef) -> bool {
+        let shared = &self.endpoints.shared;
+        let seen = shared.pool().get(id).hash_at(fence.number);
+        if let Some(hash) = seen {
+            return hash == fence.hash;
+        }
+        let call = shared.call("eth_getBlockByNumber", &format!("[\"0x{:x}\",false]", fence.number));
+        let log = |report: CallReport| self.report(report, Some(fence.number));
+        let timeout = shared.config.attempt_timeout;
+        let exchange = shared.exchange(shared.begin_at(id), &[&call], timeout, &log).await;
+        let header = exchange.replies.first().and_then(Reply::result).map(parse_header);
+        header.and_then(Result::ok).flatten().is_some_and(|header| header.hash == fence.hash)
     }
 
     /// Adds a line to the trail.
@@ -244,6 +272,7 @@ impl Session {
         for wait in backoff() {
             let mut tried = Vec::new();
             let mut asked_pin_again = false;
+            let mut somebody_lags = false;
             let mut kept = None;
             let pin = self.lock().pin;
             while let Some(started) = shared.begin(need, &call.method, Some(pin), &tried) {
@@ -258,10 +287,13 @@ impl Session {
                 let Some(reply) = exchange.replies.into_iter().next() else { continue };
                 match judge(reply, null_is_lag) {
                     Judged::Answer(verdict, payload) => {
-                        self.proved(id, view);
+                        if matches!(verdict, Verdict::Answer | Verdict::Reverted(_)) {
+                            self.proved(id, view);
+                        }
                         return Ok((verdict, payload));
                     }
                     Judged::Lag => {
+                        somebody_lags = true;
                         if id == pin && !asked_pin_again {
                             // Another replica behind the same URL may have it.
                             asked_pin_again = true;
@@ -276,7 +308,8 @@ impl Session {
                     Judged::GoOn => {}
                 }
             }
-            if let Some(kept) = kept {
+            // One that lags may have a better answer in a moment.
+            if let Some(kept) = kept.filter(|_| !somebody_lags) {
                 return Ok(kept);
             }
             if deadline <= now() + wait {
@@ -288,40 +321,72 @@ impl Session {
         Err(self.lost(&call.method, view, attempts))
     }
 
-    /// Signed bytes, at the pin first.
+    /// Signed bytes, at the pin first, and only where the session's fence is shown.
     ///
     /// # Cancel safety
     ///
     /// Dropping it stops asking; the bytes may be out.
     pub async fn submit(&self, raw: &Bytes, hash: TxHash) -> Submission {
-        let pin = Some(self.lock().pin);
-        self.endpoints.shared.submit(raw, hash, pin, &|report| self.report(report, None)).await
+        let (pin, fence) = {
+            let state = self.lock();
+            (state.pin, state.fence)
+        };
+        let admit = |id| Box::pin(self.holds_fence(id, fence)) as BoxFuture<'_, bool>;
+        let log = |report: CallReport| self.report(report, None);
+        self.endpoints.shared.submit(raw, hash, Some(pin), &admit, &log).await
     }
 
-    /// Looks for the receipt of a transaction: at the pin, then as far as `reach` says. It counts only when the same
-    /// endpoint shows the block at that number with that hash, listing the transaction (S5).
+    /// Looks for the receipt of a transaction: at the pin, then as far as `reach` says. It counts only when the
+    /// same endpoint shows the fence, and shows the block at that number with that hash, listing the
+    /// transaction; it is then read once more (S5).
     ///
     /// `None` when nobody has it: the transaction may be pending, or its block not yet served.
     pub async fn receipt(&self, hash: TxHash, reach: Reach) -> Option<FoundReceipt> {
         let shared = &self.endpoints.shared;
-        let call = shared.call("eth_getTransactionReceipt", &format!("[\"{hash}\"]"));
-        let log = |report: CallReport| self.report(report, None);
-        let pin = self.lock().pin;
+        let (pin, fence) = {
+            let state = self.lock();
+            (state.pin, state.fence)
+        };
         let mut tried = Vec::new();
-        while let Some(started) = shared.begin(Need::Current, &call.method, Some(pin), &tried) {
+        while let Some(started) = shared.begin(Need::Current, RECEIPT, Some(pin), &tried) {
             let id = started.id;
             tried.push(id);
-            let exchange = shared.exchange(started, &[&call], shared.config.attempt_timeout, &log).await;
-            let Some(reply) = exchange.replies.into_iter().next() else { continue };
-            if reach == Reach::Pin && id == pin && reply.is_null() {
+            let (verdict, found) = self.receipt_at(started, hash).await;
+            if reach == Reach::Pin && id == pin && verdict == Verdict::Answer && found.is_none() {
                 return None;
             }
-            let Some(inclusion) = parse_receipt(&reply, hash) else { continue };
-            if self.lists(id, &inclusion).await {
+            let Some(inclusion) = found else { continue };
+            if self.holds_fence(id, fence).await
+                && self.lists(id, &inclusion).await
+                && self.repeats(id, &inclusion).await
+            {
                 return Some(FoundReceipt { inclusion, by: shared.name(id), id });
             }
         }
         None
+    }
+
+    /// Whether an endpoint serves the same receipt once more: that of a preconfirmation may change.
+    async fn repeats(&self, id: EndpointId, inclusion: &Inclusion) -> bool {
+        for wait in backoff().take(TRIES) {
+            let started = self.endpoints.shared.begin_at(id);
+            if let Some(again) = self.receipt_at(started, inclusion.hash).await.1 {
+                return again == *inclusion;
+            }
+            tokio::time::sleep(wait).await;
+        }
+        false
+    }
+
+    async fn receipt_at(&self, started: Started<'_>, hash: TxHash) -> (Verdict, Option<Inclusion>) {
+        let shared = &self.endpoints.shared;
+        let call = shared.call(RECEIPT, &format!("[\"{hash}\"]"));
+        let log = |report: CallReport| self.report(report, None);
+        let exchange = shared.exchange(started, &[&call], shared.config.attempt_timeout, &log).await;
+        match exchange.replies.into_iter().next() {
+            Some(reply) => (reply.verdict.clone(), parse_receipt(&reply, hash)),
+            None => (Verdict::Unclassified, None),
+        }
     }
 
     /// Whether an endpoint shows the receipt's block as canonical, with the transaction in it.
@@ -330,7 +395,7 @@ impl Session {
         let call =
             shared.call("eth_getBlockByNumber", &format!("[\"0x{:x}\",false]", inclusion.block.number));
         let log = |report: CallReport| self.report(report, Some(inclusion.block.number));
-        for wait in backoff().take(BLOCK_TRIES) {
+        for wait in backoff().take(TRIES) {
             let exchange =
                 shared.exchange(shared.begin_at(id), &[&call], shared.config.attempt_timeout, &log).await;
             let block = exchange.replies.first().and_then(Reply::result).and_then(parse_listing);
@@ -461,16 +526,14 @@ fn parse_receipt(reply: &Reply, hash: TxHash) -> Option<Inclusion> {
         transaction_hash: TxHash,
         block_hash: B256,
         block_number: U64,
-        #[serde(default)]
-        status: Option<U64>,
+        status: U64,
         gas_used: U64,
     }
     let receipt: Receipt = serde_json::from_str(reply.result()?).ok()?;
     (receipt.transaction_hash == hash).then(|| Inclusion {
         hash,
         block: BlockRef { number: receipt.block_number.to(), hash: receipt.block_hash },
-        // Before Byzantium receipts had no status; such a chain reports failure nowhere.
-        succeeded: receipt.status.is_none_or(|status| status != U64::ZERO),
+        succeeded: receipt.status != U64::ZERO,
         gas_used: receipt.gas_used.to(),
     })
 }

@@ -63,10 +63,11 @@ impl Shared {
             (pool.block_time() / 2).clamp(Duration::from_millis(100), Duration::from_secs(6))
         });
         let wait = |at: Instant| at.saturating_duration_since(now());
-        let rest = endpoint.probe_at().map(wait).max(endpoint.rested_at().map(wait));
+        let probe = endpoint.probe_at().map(|at| wait(at).max(Duration::from_millis(10)));
+        let rest = endpoint.rested_at().map(wait).filter(|rest| !rest.is_zero());
         let looked =
             poll.saturating_mul(2_u32.saturating_pow(wrong)).min(self.config.identity_recheck.max(poll));
-        rest.filter(|rest| !rest.is_zero()).map_or(looked, |rest| rest.max(Duration::from_millis(10)))
+        probe.max(rest).unwrap_or(looked)
     }
 
     /// Asks one endpoint for its head, and checks its identity where that is due. Returns when identity was

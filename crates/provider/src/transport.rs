@@ -9,13 +9,14 @@ use alloy::{
     transports::{TransportError, TransportErrorKind, TransportFut},
 };
 use backstay_core::{Delivery, Error, ErrorKind, Retry, endpoint::Need, tx::SendAnswer};
-use futures::future::join_all;
+use futures::future::{join_all, ready};
 use serde_json::value::to_raw_value;
 use tower::Service;
 
 use crate::{
     endpoints::{Endpoints, Shared, quietly},
     gate::{Sends, sends},
+    route::End,
     session::Session,
     wire::Call,
 };
@@ -133,7 +134,7 @@ async fn send(shared: &Arc<Shared>, call: &Call) -> Result<ResponsePayload, Tran
         return Err(to_alloy(Error::new(ErrorKind::Invalid, message)));
     };
     let hash = hash_of(&raw);
-    let submission = shared.submit(&raw, hash, None, &quietly).await;
+    let submission = shared.submit(&raw, hash, None, &|_| Box::pin(ready(true)), &quietly).await;
     let delivery = match submission.answer {
         SendAnswer::Accepted => {
             return to_raw_value(&hash).map(ResponsePayload::Success).map_err(TransportError::ser_err);
@@ -144,7 +145,7 @@ async fn send(shared: &Arc<Shared>, call: &Call) -> Result<ResponsePayload, Tran
         },
         SendAnswer::Unknown => Delivery::Unknown,
         SendAnswer::NotSent => {
-            let error = shared.exhausted(&call.method, Need::Send, submission.attempts, false);
+            let error = shared.exhausted(&call.method, Need::Send, submission.attempts, End::NobodyLeft);
             return Err(to_alloy(error));
         }
     };

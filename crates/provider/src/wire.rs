@@ -45,6 +45,12 @@ impl Call {
         }
     }
 
+    /// Whether it asks at a block tag that not every node serves.
+    pub(crate) fn names_tag(&self) -> bool {
+        const TAGS: [&str; 4] = ["\"safe\"", "\"finalized\"", "\"pending\"", "\"earliest\""];
+        TAGS.iter().any(|tag| self.text.contains(tag))
+    }
+
     /// The JSON text of the parameters; `None` where there are none.
     pub(crate) fn params(&self) -> Option<&str> {
         #[derive(Deserialize)]

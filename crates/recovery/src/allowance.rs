@@ -93,8 +93,10 @@ impl AllowanceFlow {
             ));
         };
         read(context.provider()).await.map_err(|cause| {
-            let message = format!("the reader of the needed amount failed: {cause}");
-            Error::new(ErrorKind::Recovery, message).with_retry(Retry::Later).with_source(cause)
+            // Its text is the user's own, and may hold anything: it stays behind `source`.
+            Error::new(ErrorKind::Recovery, "the reader of the needed amount failed")
+                .with_retry(Retry::Later)
+                .with_source(cause)
         })
     }
 }

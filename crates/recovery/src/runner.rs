@@ -2,21 +2,24 @@
 
 use std::sync::Arc;
 
-use alloy::primitives::U256;
+use alloy::primitives::{Bytes, U256};
 use backstay_core::{
-    Error, ErrorKind, Result, Retry,
+    EndpointName, Error, ErrorKind, Result, Retry,
     failure::Verdict,
-    recovery::{Diagnosis, Failure, RoundVerdict, admit_round, authorise},
+    recovery::{Diagnosis, Failure, LastRound, RoundVerdict, admit_round, authorise},
     session::What,
     tx::{Check, Due, Inclusion, Outcome, PlanStep, Record, StepId},
 };
-use backstay_provider::Session;
+use backstay_provider::{Corroboration, Session};
 use backstay_tx::{Driver, Freshness, Ledger, Prepared, Settled};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::flow::{Flow, PlanContext};
+
+/// How often a failure whose cause is gone at a later block is looked at again.
+const LOOKS: u32 = 8;
 
 /// The bounds of recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,40 +72,51 @@ impl Runner {
     ///
     /// # Errors
     ///
-    /// What stopped it; [`Error::delivery`] says what may have happened. The intent stays open, and can be
-    /// run again.
+    /// What stopped it. The intent stays open, and can be run again.
     ///
     /// # Cancel safety
     ///
     /// Dropping it leaves the intent as if the process had been killed: read it from the journal again.
-    pub async fn run(&self, mut ledger: Ledger, session: &Session) -> Result<Outcome> {
+    pub async fn run(&self, ledger: &mut Ledger, session: &Session) -> Result<Outcome> {
         // The step whose bytes this very run has signed and not sent yet.
         let mut fresh = None;
+        // Rounds that this run has begun, and looks that it has taken again: both end.
+        let mut goes = 0;
         loop {
             match ledger.intent().due() {
                 Due::Nothing(outcome) => return Ok(outcome),
                 Due::Prepare { step, call } => {
-                    match self.driver.prepare(&mut ledger, session, step, &call).await? {
+                    if let StepId::Plan { .. } = step
+                        && let Err(error) = authorise(&call, &ledger.intent().grants)
+                    {
+                        // The grants have been narrowed since it was planned.
+                        ledger.append(vec![Record::Abandoned { why: error.to_string() }]).await?;
+                        continue;
+                    }
+                    match self.driver.prepare(ledger, session, step, &call).await? {
                         Prepared::Signed(_) => fresh = Some(step),
                         Prepared::Failed(failure) => {
-                            self.recover(&mut ledger, session, step, &failure).await?
+                            goes += 1;
+                            self.recover(ledger, session, step, &failure, goes).await?;
                         }
                     }
                 }
                 Due::Settle { step, attempt } => {
                     let freshness = match fresh.take() {
                         Some(signed) if signed == step => Freshness::Fresh,
-                        Some(_) | None => Freshness::Recorded,
+                        Some(_) | None => Freshness::MaybeSent,
                     };
-                    let settled = self.driver.settle(&mut ledger, session, step, &attempt, freshness).await?;
+                    let label = ledger.intent().label_of(step).to_owned();
+                    let settled = self.driver.settle(ledger, session, step, &attempt, freshness).await?;
                     if let (Settled::Refused(kind), StepId::Plan { .. }) = (settled, step) {
-                        let label = ledger.intent().label_of(step);
                         let message = format!("recovery: every endpoint refused `{label}`: {kind}");
                         return Err(Error::new(ErrorKind::Recovery, message).with_retry(Retry::Later));
                     }
                 }
-                Due::Check { step, check, .. } => self.check(&mut ledger, session, step, &check).await?,
-                Due::Conclude { inclusion } => self.conclude(&mut ledger, session, inclusion).await?,
+                Due::Check { step, check, .. } => self.check(ledger, session, step, &check).await?,
+                Due::Conclude { inclusion, by } => {
+                    self.conclude(ledger, session, inclusion, by.as_ref()).await?
+                }
             }
         }
     }
@@ -114,10 +128,14 @@ impl Runner {
         session: &Session,
         step: StepId,
         failure: &Failure,
+        goes: u32,
     ) -> Result<()> {
         if let StepId::Plan { .. } = step {
-            let label = ledger.intent().label_of(step);
-            return Err(reverted(failure).context(format_args!("recovery: `{label}`")));
+            // The plan has been overtaken. Whether there is a better one is for the intent's own call to show.
+            let error =
+                reverted(failure).context(format_args!("recovery: `{}`", ledger.intent().label_of(step)));
+            ledger.append(vec![Record::Abandoned { why: error.to_string() }]).await?;
+            return if goes > self.config.max_rounds { Err(error) } else { Ok(()) };
         }
         for flow in &self.flows {
             match flow.diagnose(failure) {
@@ -126,7 +144,7 @@ impl Runner {
                     return Err(reverted(failure).context(format_args!("{}: {why}", flow.name())));
                 }
                 Diagnosis::Recover(diagnosis) => {
-                    return self.begin_round(ledger, session, flow.as_ref(), &diagnosis, failure).await;
+                    return self.begin_round(ledger, session, flow.as_ref(), &diagnosis, failure, goes).await;
                 }
             }
         }
@@ -140,13 +158,14 @@ impl Runner {
         flow: &dyn Flow,
         diagnosis: &str,
         failure: &Failure,
+        goes: u32,
     ) -> Result<()> {
         let name = flow.name();
-        session.step(name);
-        let still_holds = self.last_round_holds(ledger, session).await?;
+        session.step(name).await;
+        let last_round = self.last_round(ledger, session).await?;
         let rounds = ledger.intent().rounds.len();
         let ended = |why: String| Err(reverted(failure).context(format_args!("{name}: {why}")));
-        match admit_round(ledger.intent(), name, diagnosis, still_holds, self.config.max_rounds) {
+        match admit_round(ledger.intent(), name, diagnosis, last_round, self.config.max_rounds) {
             RoundVerdict::Go => {}
             RoundVerdict::Exhausted => return ended(format!("{rounds} recovery rounds did not help")),
             RoundVerdict::NoProgress => {
@@ -162,6 +181,10 @@ impl Runner {
             |error: Error| error.context(format_args!("{name}, recovering from a revert ({diagnosis})"));
         let steps = flow.plan(&context, failure).await.map_err(both)?;
         if steps.is_empty() {
+            // Seen at a later block than the failure: the cause may be gone by itself.
+            if session.fence().number > failure.block.number && goes <= LOOKS {
+                return Ok(());
+            }
             return ended("on a closer look there is nothing to be done about it".into());
         }
         for step in &steps {
@@ -177,14 +200,14 @@ impl Runner {
     }
 
     /// Whether what the last round set out to do still holds. Without conditions to look at, it does.
-    async fn last_round_holds(&self, ledger: &Ledger, session: &Session) -> Result<bool> {
+    async fn last_round(&self, ledger: &Ledger, session: &Session) -> Result<LastRound> {
         let steps: &[PlanStep] = ledger.intent().rounds.last().map_or(&[], |round| &round.steps);
         for check in steps.iter().filter_map(|step| step.until.as_ref()) {
             if !holds(session, check).await? {
-                return Ok(false);
+                return Ok(LastRound::Undone);
             }
         }
-        Ok(true)
+        Ok(LastRound::Holds)
     }
 
     /// Reads a step's condition at or above the block that includes it, until it holds or the patience is
@@ -192,42 +215,65 @@ impl Runner {
     async fn check(&self, ledger: &mut Ledger, session: &Session, step: StepId, check: &Check) -> Result<()> {
         let until = Instant::now() + self.driver.patience();
         loop {
-            let block = session.step(format!("{} check", ledger.intent().label_of(step)));
+            let block = session.step(format!("{} check", ledger.intent().label_of(step))).await;
             let holds = holds(session, check).await?;
             if holds || Instant::now() >= until {
                 let text = if holds { "the condition holds" } else { "the condition does not hold" };
                 session.note(What::Note { text: format!("{text} at block {block}") });
                 return ledger.append(vec![Record::Checked { step, block, holds }]).await;
             }
-            tokio::time::sleep(self.driver.endpoints().block_time() / 2).await;
+            tokio::time::sleep(self.driver.poll()).await;
         }
     }
 
-    async fn conclude(&self, ledger: &mut Ledger, session: &Session, inclusion: Inclusion) -> Result<()> {
-        session.step("conclude");
+    async fn conclude(
+        &self,
+        ledger: &mut Ledger,
+        session: &Session,
+        inclusion: Inclusion,
+        by: Option<&EndpointName>,
+    ) -> Result<()> {
+        session.step("conclude").await;
+        let corroborated = match self.driver.corroborate(session, &inclusion, by).await {
+            Corroboration::Shown => true,
+            Corroboration::Absent | Corroboration::Alone => false,
+            Corroboration::Contradicted(other) => {
+                let message = format!(
+                    "transaction {} is in block {} of one endpoint, and another endpoint has block {other} there; \
+                     the intent stays open; send it again under its key when the endpoints agree",
+                    inclusion.hash, inclusion.block
+                );
+                return Err(Error::new(ErrorKind::Contradiction, message).with_retry(Retry::Later));
+            }
+        };
         let outcome = if inclusion.succeeded {
-            let corroborated = self.driver.corroborate(session, &inclusion).await;
             Outcome::Included { inclusion, corroborated }
         } else {
             let data = self.driver.revert_data(ledger, session, &inclusion).await;
-            Outcome::Reverted { inclusion, data }
+            Outcome::Reverted { inclusion, corroborated, data }
         };
         ledger.append(vec![Record::Finished { outcome }]).await
     }
 }
 
+/// Reads a condition. What cannot be read is an error, never a "no" (F3).
 async fn holds(session: &Session, check: &Check) -> Result<bool> {
     let request = json!([{"to": check.to, "input": check.input}, "latest"]).to_string();
     let word = match session.read("eth_call", &request).await? {
-        Ok(json) => serde_json::from_str::<alloy::primitives::Bytes>(&json).ok(),
-        Err(Verdict::Reverted(_)) => None,
-        Err(verdict) => {
-            let message = format!("eth_call: a step's condition cannot be read: {}", verdict.label());
-            return Err(Error::new(ErrorKind::Recovery, message).with_retry(Retry::Later));
-        }
+        Ok(json) => serde_json::from_str::<Bytes>(&json)
+            .ok()
+            .and_then(|bytes| bytes.get(..32).map(U256::from_be_slice))
+            .ok_or_else(|| "it returned no number; is there a contract?".to_owned()),
+        Err(Verdict::Reverted(revert)) => Err(format!("it reverted: {}", revert.describe())),
+        Err(verdict) => Err(verdict.label().to_owned()),
     };
-    let word = word.as_ref().and_then(|bytes| bytes.get(..32));
-    Ok(word.is_some_and(|word| U256::from_be_slice(word) >= check.at_least))
+    match word {
+        Ok(word) => Ok(word >= check.at_least),
+        Err(why) => {
+            let message = format!("a step's condition on {} cannot be read: {why}", check.to);
+            Err(Error::new(ErrorKind::Recovery, message).with_retry(Retry::Later))
+        }
+    }
 }
 
 fn reverted(failure: &Failure) -> Error {

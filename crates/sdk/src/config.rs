@@ -6,7 +6,7 @@ use backstay_core::{Error, Result};
 use backstay_provider::{EndpointConfig, ProviderConfig};
 use backstay_recovery::RecoveryConfig;
 use backstay_tx::TxConfig;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// The configuration of a client: from TOML, or built in code and changed field by field.
 ///
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Config {

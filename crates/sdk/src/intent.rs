@@ -11,7 +11,7 @@ use alloy::{
     sol_types::SolCall,
 };
 use backstay_core::{
-    Error, ErrorKind, Result,
+    Delivery, Error, ErrorKind, Result,
     session::Trail,
     tx::{Content, Grant, Outcome, Record},
 };
@@ -80,6 +80,9 @@ impl IntentBuilder {
     }
 
     /// An approval that recovery may make for this intent. Default: none. May be given several times.
+    ///
+    /// The grants of the newest send count, so one without grants takes them back. A run that is under way in
+    /// this process keeps those that it was started with.
     pub fn grant(mut self, grant: Grant) -> Self {
         self.grants.push(grant);
         self
@@ -129,7 +132,7 @@ impl IntentBuilder {
         };
         let mut ledger = Ledger::new(journal.clone(), &journal.open(new).await?)?;
         must_match(&key, &ledger.intent().content, &content)?;
-        if !grants.is_empty() && ledger.intent().grants != grants && ledger.intent().outcome.is_none() {
+        if ledger.intent().grants != grants && ledger.intent().outcome.is_none() {
             ledger.append(vec![Record::Granted { grants }]).await?;
         }
         let running = client.run(ledger);
@@ -232,20 +235,37 @@ async fn drive(
     if let Some(outcome) = &ledger.intent().outcome {
         return Ok(outcome.clone());
     }
-    let session = runner.session(&ledger)?;
-    let session = shown.get_or_init(|| session);
     loop {
-        match runner.run(ledger, session).await {
+        let result = match session(runner, &ledger, shown) {
+            Ok(session) => runner.run(&mut ledger, session).await,
+            Err(error) => Err(error),
+        };
+        match result {
             Err(error) if *error.kind() == ErrorKind::Superseded => {
                 let stored = journal.load(chain_id, &key).await?;
                 ledger = Ledger::new(journal.clone(), &stored.ok_or(error)?)?;
+            }
+            // Its own bytes exist, whatever the error is about: only the chain says what became of them.
+            Err(error) if ledger.intent().effect_is_signed() && error.delivery() == Delivery::NotSent => {
+                return Err(error.with_delivery(Delivery::Unknown));
             }
             other => return other,
         }
     }
 }
 
+/// The session of this run, begun when it is first needed.
+fn session<'a>(runner: &Runner, ledger: &Ledger, shown: &'a OnceLock<Session>) -> Result<&'a Session> {
+    match shown.get() {
+        Some(session) => Ok(session),
+        None => {
+            let session = runner.session(ledger)?;
+            Ok(shown.get_or_init(|| session))
+        }
+    }
+}
 /// The account that signs.
+
 fn account(accounts: &[Address], named: Option<Address>) -> Result<Address> {
     let missing =
         |account: Option<Address>, why: String| Err(Error::new(ErrorKind::SignerMissing { account }, why));
@@ -279,6 +299,9 @@ fn must_match(key: &str, stored: &Content, asked: &Content) -> Result<()> {
 }
 
 fn closed(key: &str) -> Error {
-    let message = format!("the client was dropped while intent `{key}` ran; send it again under its key");
+    let message = format!(
+        "the run of intent `{key}` is gone: the client was dropped, or a flow of its panicked; send it again under \
+         its key"
+    );
     Error::new(ErrorKind::Closed, message)
 }

@@ -63,7 +63,8 @@ mod intent;
 pub use alloy;
 pub use backstay_core::{
     BlockRef, Delivery, EndpointName, Error, ErrorKind, Result, Retry,
-    endpoint::EndpointStatus,
+    endpoint::{BreakerConfig, EndpointStatus, PoolConfig},
+    error::Attempt,
     failure::{RefusalKind, Revert},
     session::Trail,
     tx::{Grant, Inclusion, Outcome},
@@ -86,7 +87,9 @@ pub mod recovery {
 
 /// What is written down about intents, and where.
 pub mod journal {
-    pub use backstay_core::tx::{Attempt, Content, Due, PlanStep, Record, SendAnswer, StepId};
+    pub use backstay_core::tx::{
+        Attempt as SignedAttempt, Content, PlanStep, Record, RecordEffect, SendAnswer, StepId,
+    };
     pub use backstay_journal::*;
 }
 

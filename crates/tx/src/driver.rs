@@ -27,7 +27,7 @@ pub struct TxConfig {
     pub gas_margin: u64,
     /// The most that is paid for a unit of gas, in wei. Default: no cap.
     pub max_fee_per_gas: Option<u128>,
-    /// How long a transaction is waited for, in all. The intent stays open after that. Default 10 min.
+    /// How long one transaction is waited for, in one run. The intent stays open after that. Default 10 min.
     #[serde(with = "humantime_serde")]
     pub inclusion_timeout: Duration,
     /// How often receipts are asked for. Default: a quarter of the block time, between 100 ms and 3 s.
@@ -105,8 +105,20 @@ impl Driver {
 
     /// How long a contradiction at the fence is put down to lag.
     pub fn patience(&self) -> Duration {
-        let default = || (self.endpoints.block_time() * 3).max(Duration::from_secs(3));
-        self.config.fence_patience.unwrap_or_else(default)
+        self.config.fence_patience.unwrap_or_else(|| self.three_blocks().max(Duration::from_secs(3)))
+    }
+
+    /// The time of three blocks. A chain that mines on demand has no block time worth waiting for: at most a
+    /// minute.
+    pub(crate) fn three_blocks(&self) -> Duration {
+        self.endpoints.block_time().saturating_mul(3).min(Duration::from_secs(60))
+    }
+
+    /// How often the chain is looked at while something is waited for.
+    pub fn poll(&self) -> Duration {
+        self.config.receipt_poll.unwrap_or_else(|| {
+            (self.endpoints.block_time() / 4).clamp(Duration::from_millis(100), Duration::from_secs(3))
+        })
     }
 
     /// The newest block known to hold a transaction of an account: the least fence of its next session.

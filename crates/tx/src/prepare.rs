@@ -1,5 +1,7 @@
 //! Simulate, price, and sign: everything before the first byte leaves.
 
+use std::time::Duration;
+
 use alloy::{
     consensus::{SignableTransaction, TxEip1559, TxEnvelope, TxLegacy, TypedTransaction},
     eips::Encodable2718,
@@ -10,7 +12,7 @@ use alloy::{
 };
 use backstay_core::{
     Error, ErrorKind, Result, Retry,
-    failure::{RefusalKind, Revert, Verdict},
+    failure::{RefusalKind, Verdict},
     recovery::Failure,
     session::What,
     tx::{Attempt, Content, Record, StepId, first_free},
@@ -20,6 +22,9 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{driver::Driver, ledger::Ledger};
+
+/// How long a signer may take: some wait for a person, or for a service far away.
+const SIGNING: Duration = Duration::from_secs(60);
 
 /// How a preparation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,13 +79,17 @@ impl Driver {
             let slots = ledger.journal().slots(chain_id, account, mined).await.map_err(Error::from)?;
             let nonce = first_free(mined, slots.into_keys());
             let mut transaction = build(chain_id, nonce, gas_limit, price, call);
-            let signature = signer.sign_transaction(&mut transaction).await.map_err(|error| {
-                Error::new(ErrorKind::SignerMissing { account: Some(account) }, "the signer failed to sign")
-                    .with_source(error)
-            })?;
+            let signing = signer.sign_transaction(&mut transaction);
+            // The account's line is held meanwhile: a signer that hangs must not hold it for ever.
+            let signature = match tokio::time::timeout(SIGNING, signing).await {
+                Ok(Ok(signature)) => signature,
+                Ok(Err(cause)) => return Err(unsigned(account, "failed to sign").with_source(cause)),
+                Err(_) => return Err(unsigned(account, "did not sign within a minute")),
+            };
             let signed: TxEnvelope = transaction.into_signed(signature).into();
             let attempt = Attempt {
                 nonce,
+                unused_at: session.fence().number,
                 hash: *signed.tx_hash(),
                 raw: Bytes::from(signed.encoded_2718()),
                 gas_limit,
@@ -113,7 +122,7 @@ impl Driver {
         let request = request.to_string();
         let until = Instant::now() + self.patience();
         loop {
-            let block = session.step(ledger.intent().label_of(step));
+            let block = session.step(ledger.intent().label_of(step)).await;
             let refused = match session.read("eth_estimateGas", &request).await? {
                 Ok(gas) => return Ok(Ok(parse::<U64>("eth_estimateGas", &gas)?.to())),
                 Err(verdict) => verdict,
@@ -123,31 +132,37 @@ impl Driver {
                 (_, Err(Verdict::Reverted(revert))) => {
                     return Ok(Err(Failure::reverted(account, call.clone(), revert, block)));
                 }
+                // Held against the balance at the fence: the endpoint may have been below it.
                 (Verdict::TxRefused(RefusalKind::InsufficientFunds), _)
                 | (_, Err(Verdict::TxRefused(RefusalKind::InsufficientFunds))) => {
                     let balance = balance(session, account).await?;
-                    return Err(insufficient(account, balance, call.value));
+                    if balance < call.value {
+                        return Err(insufficient(account, balance, call.value));
+                    }
                 }
                 (Verdict::Reverted(_), Ok(_)) => {}
+                (Verdict::Invalid, _) => {
+                    let message = format!("eth_estimateGas for {}: the request is invalid", call.to);
+                    return Err(Error::new(ErrorKind::Invalid, message));
+                }
                 (other, _) => {
                     let message = format!("eth_estimateGas for {}: {}", call.to, other.label());
-                    return Err(Error::new(ErrorKind::Invalid, message));
+                    return Err(Error::new(ErrorKind::Unavailable, message).with_retry(Retry::Later));
                 }
             }
             if Instant::now() >= until {
-                let revert = match refused {
-                    Verdict::Reverted(revert) => revert,
-                    _ => Revert::default(),
+                let why = match &refused {
+                    Verdict::Reverted(revert) => revert.describe(),
+                    other => other.label().to_owned(),
                 };
                 let message = format!(
-                    "eth_estimateGas says that the call to {} reverts ({}), eth_call at block {block} says that \
+                    "eth_estimateGas says that the call to {} fails ({why}), the state at block {block} says that \
                      it does not, and neither has changed; nothing was sent",
-                    call.to,
-                    revert.describe()
+                    call.to
                 );
                 return Err(Error::new(ErrorKind::Contradiction, message).with_retry(Retry::Exhausted));
             }
-            tokio::time::sleep(self.receipt_poll()).await;
+            tokio::time::sleep(self.poll()).await;
         }
     }
 
@@ -230,6 +245,11 @@ fn build(chain_id: u64, nonce: u64, gas_limit: u64, price: Price, call: &Content
             input,
         }),
     }
+}
+
+fn unsigned(account: Address, what: &str) -> Error {
+    let message = format!("the signer of account {account} {what}; nothing was sent");
+    Error::new(ErrorKind::SignerMissing { account: Some(account) }, message).with_retry(Retry::Later)
 }
 
 /// How many transactions of an account the chain has included, at the session's block. `pending` cannot be

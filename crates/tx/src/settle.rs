@@ -2,26 +2,30 @@
 
 use std::time::Duration;
 
-use alloy::primitives::Bytes;
+use alloy::primitives::{Address, Bytes, TxHash, U64};
 use backstay_core::{
-    Delivery, Error, ErrorKind, Result, Retry,
+    Delivery, EndpointName, Error, ErrorKind, Result, Retry,
     failure::{RefusalKind, Verdict},
     session::What,
     tx::{Attempt, Inclusion, Outcome, Record, SendAnswer, StepId},
 };
-use backstay_provider::{FoundReceipt, Reach, Session, Submission};
+use backstay_provider::{Corroboration, FoundReceipt, Reach, Session, Submission};
+use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{driver::Driver, ledger::Ledger, prepare::count};
 
+/// How many blocks are searched for the transaction that used a nonce.
+const SEARCHED: u64 = 256;
+
 /// Whether signed bytes can be known not to have left yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// This process signed them just now and has not sent them.
+    /// This process signed them just now, and no byte has left.
     Fresh,
-    /// They were found in the journal: they count as sent (T0).
-    Recorded,
+    /// They count as sent (T0): they were found in the journal, or an endpoint may have them.
+    MaybeSent,
 }
 
 /// How the wait for a transaction ended.
@@ -29,11 +33,11 @@ pub enum Freshness {
 pub enum Settled {
     /// It is in a block, and that is written down. The session is fenced there.
     Included(Inclusion),
-    /// Its nonce went to other bytes before it was ever taken; that is written down, and it can be prepared
-    /// anew.
+    /// Its nonce went to another transaction, which was found in a block; that is written down, and the step
+    /// can be prepared anew.
     Displaced,
-    /// Every endpoint refused it, for a reason for which no pool keeps it. Its nonce is free again, and that
-    /// is written down.
+    /// Every endpoint refused it, for a reason for which no pool ever keeps it. Its nonce is free again, and
+    /// that is written down.
     Refused(RefusalKind),
 }
 
@@ -43,8 +47,8 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Timeout`] after `inclusion_timeout`, with [`Delivery::Unknown`]: the intent stays open.
-    /// [`ErrorKind::Journal`] when the inclusion cannot be written down.
+    /// [`ErrorKind::Timeout`] after `inclusion_timeout`: the intent stays open. [`ErrorKind::Superseded`] when
+    /// another run has taken the intent up. [`ErrorKind::Journal`] when the inclusion cannot be written down.
     ///
     /// # Cancel safety
     ///
@@ -59,76 +63,101 @@ impl Driver {
         session: &Session,
         step: StepId,
         attempt: &Attempt,
-        freshness: Freshness,
+        mut freshness: Freshness,
     ) -> Result<Settled> {
         let deadline = Instant::now() + self.config.inclusion_timeout;
-        session.step(ledger.intent().label_of(step));
-        // A retry of a submission looks at the delivery first.
-        if freshness == Freshness::Recorded
-            && let Some(found) = session.receipt(attempt.hash, Reach::Everywhere).await
-        {
-            return self.include(ledger, session, step, &found).await;
-        }
-        // Whether no byte has left yet, so that a refusal is final.
-        let mut untouched = freshness == Freshness::Fresh;
         let mut said = None;
-        loop {
-            let submission = session.submit(&attempt.raw, attempt.hash).await;
-            note(session, &submission);
-            let answer = submission.answer;
-            match answer {
-                SendAnswer::Refused(kind) if untouched => {
-                    return self.refused(ledger, session, step, attempt, kind).await;
-                }
-                SendAnswer::Refused(_) | SendAnswer::NotSent => {}
-                SendAnswer::Accepted | SendAnswer::Unknown => untouched = false,
-            }
-            if said != Some(answer) {
-                ledger
-                    .append(vec![Record::Submitted { hash: attempt.hash, answer }])
-                    .await
-                    .map_err(after_sending)?;
-                said = Some(answer);
-            }
-            let sent_at = self.height();
-            let mut asked_at = sent_at;
-            // Two blocks without it: a pool may have lost it, or never had it.
-            let patience = if untouched { 1 } else { 2 };
-            while self.height() < sent_at + patience {
-                // Elsewhere only once there is a block that the pin may be late with.
-                let height = self.height();
-                let reach = if height > asked_at { Reach::Everywhere } else { Reach::Pin };
-                asked_at = height;
-                if let Some(found) = session.receipt(attempt.hash, reach).await {
+        let waiting = async {
+            session.step(ledger.intent().label_of(step)).await;
+            if freshness == Freshness::MaybeSent {
+                // A retry of a submission looks at the delivery first.
+                if let Some(found) = self.look(session, attempt, Reach::Everywhere).await {
                     return self.include(ledger, session, step, &found).await;
                 }
-                if Instant::now() >= deadline {
-                    return Err(self.too_late(attempt, untouched));
-                }
-                tokio::time::sleep(self.receipt_poll()).await;
+                // Whoever signed these bytes may still be alive: from here on its records are refused.
+                ledger.append(vec![Record::Resumed]).await?;
             }
+            loop {
+                let submission = session.submit(&attempt.raw, attempt.hash).await;
+                note(session, &submission);
+                let answer = submission.answer;
+                match answer {
+                    SendAnswer::Refused(kind) if freshness == Freshness::Fresh && kind.is_final() => {
+                        return self.refuse(ledger, step, attempt, kind).await;
+                    }
+                    SendAnswer::Accepted | SendAnswer::Unknown => freshness = Freshness::MaybeSent,
+                    SendAnswer::Refused(_) | SendAnswer::NotSent => {}
+                }
+                if said != Some(answer) {
+                    let submitted = Record::Submitted { hash: attempt.hash, answer };
+                    ledger.append(vec![submitted]).await.map_err(after_sending)?;
+                    said = Some(answer);
+                }
+                // Bytes that an endpoint may have keep their nonce: a reorganisation could bring them back.
+                if answer == SendAnswer::Refused(RefusalKind::NonceTooLow)
+                    && freshness == Freshness::Fresh
+                    && let Some(other) = self.displaced_by(ledger, session, step, attempt).await?
+                {
+                    ledger.append(vec![Record::Released { nonce: attempt.nonce }]).await?;
+                    let text = format!("nonce {} was used by {other}", attempt.nonce);
+                    session.note(What::Note { text });
+                    return Ok(Settled::Displaced);
+                }
+                let sent_at = self.height();
+                let mut asked_at = sent_at;
+                // Two blocks without it: a pool may have lost it, or never had it. When none has taken it,
+                // the next block may change their minds.
+                let patience = if answer == SendAnswer::Accepted { 2 } else { 1 };
+                let until = Instant::now() + self.three_blocks();
+                while self.height() < sent_at + patience && Instant::now() < until {
+                    // Elsewhere only once there is a block that the pin may be late with.
+                    let height = self.height();
+                    let reach = if height > asked_at { Reach::Everywhere } else { Reach::Pin };
+                    asked_at = height;
+                    if let Some(found) = self.look(session, attempt, reach).await {
+                        return self.include(ledger, session, step, &found).await;
+                    }
+                    tokio::time::sleep(self.poll()).await;
+                }
+            }
+        };
+        match tokio::time::timeout_at(deadline, waiting).await {
+            Ok(settled) => settled,
+            Err(_) => Err(self.too_late(attempt, said)),
         }
     }
 
-    /// Whether a second endpoint shows the block of an inclusion as canonical, waiting for it as long as the
-    /// config says (T8).
-    pub async fn corroborate(&self, session: &Session, inclusion: &Inclusion) -> bool {
-        let wait = self
-            .config
-            .corroboration_wait
-            .unwrap_or_else(|| (self.endpoints.block_time() * 3).max(Duration::from_secs(6)));
+    /// What other endpoints say of the block of an inclusion, waiting for one to show it as long as the config
+    /// says (T8).
+    pub async fn corroborate(
+        &self,
+        session: &Session,
+        inclusion: &Inclusion,
+        by: Option<&EndpointName>,
+    ) -> Corroboration {
+        let wait = self.config.corroboration_wait;
+        let wait = wait.unwrap_or_else(|| self.three_blocks().max(Duration::from_secs(6)));
         let until = Instant::now() + wait;
         loop {
-            match self.endpoints.corroborated(inclusion.block, Some(session.pin())).await {
-                Some(true) => return true,
-                None => {
-                    let text = format!("no second endpoint can corroborate block {}", inclusion.block);
-                    session.note(What::Note { text });
-                    return false;
-                }
-                Some(false) if Instant::now() >= until => return false,
-                Some(false) => tokio::time::sleep(self.receipt_poll()).await,
+            let found = self.endpoints.corroborate(inclusion.block, by).await;
+            let settled = matches!(found, Corroboration::Shown | Corroboration::Alone);
+            if settled || Instant::now() >= until {
+                let text = match found {
+                    Corroboration::Shown => format!("block {} is corroborated", inclusion.block),
+                    Corroboration::Alone => {
+                        format!("no second endpoint can corroborate block {}", inclusion.block)
+                    }
+                    Corroboration::Absent => {
+                        format!("no second endpoint has come to block {}", inclusion.block)
+                    }
+                    Corroboration::Contradicted(other) => {
+                        format!("another endpoint has block {other} in place of {}", inclusion.block)
+                    }
+                };
+                session.note(What::Note { text });
+                return found;
             }
+            tokio::time::sleep(self.poll()).await;
         }
     }
 
@@ -146,10 +175,19 @@ impl Driver {
         }
     }
 
-    pub(crate) fn receipt_poll(&self) -> Duration {
-        self.config.receipt_poll.unwrap_or_else(|| {
-            (self.endpoints.block_time() / 4).clamp(Duration::from_millis(100), Duration::from_secs(3))
-        })
+    /// Looks for the receipt. One from where the nonce was still unused cannot be of this chain.
+    async fn look(&self, session: &Session, attempt: &Attempt, reach: Reach) -> Option<FoundReceipt> {
+        let found = session.receipt(attempt.hash, reach).await?;
+        let block = found.inclusion.block;
+        if block.number <= attempt.unused_at {
+            let text = format!(
+                "{} serves a receipt in block {block}, where nonce {} was still unused: not believed",
+                found.by, attempt.nonce
+            );
+            session.note(What::Note { text });
+            return None;
+        }
+        Some(found)
     }
 
     async fn include(
@@ -160,7 +198,8 @@ impl Driver {
         found: &FoundReceipt,
     ) -> Result<Settled> {
         let inclusion = found.inclusion;
-        ledger.append(vec![Record::Included { step, inclusion }]).await.map_err(after_sending)?;
+        let record = Record::Included { step, inclusion, by: found.by.clone() };
+        ledger.append(vec![record]).await.map_err(after_sending)?;
         self.saw(ledger.intent().account, inclusion.block);
         session.carry(found);
         let how = if inclusion.succeeded { "succeeded" } else { "reverted" };
@@ -168,51 +207,87 @@ impl Driver {
         Ok(Settled::Included(inclusion))
     }
 
-    /// A first attempt that no endpoint took.
-    async fn refused(
+    /// A first attempt that no endpoint took, and none ever will.
+    async fn refuse(
         &self,
         ledger: &mut Ledger,
-        session: &Session,
         step: StepId,
         attempt: &Attempt,
         kind: RefusalKind,
     ) -> Result<Settled> {
         let released = Record::Released { nonce: attempt.nonce };
-        if kind == RefusalKind::NonceTooLow {
-            // Somebody else used the nonce. When the session's own block shows it, the bytes are dead.
-            let until = Instant::now() + self.patience();
-            while Instant::now() < until {
-                session.step("nonce");
-                if count(session, ledger.intent().account).await? > attempt.nonce {
-                    ledger.append(vec![released]).await?;
-                    let text = format!("nonce {} was used by another transaction", attempt.nonce);
-                    session.note(What::Note { text });
-                    return Ok(Settled::Displaced);
-                }
-                tokio::time::sleep(self.receipt_poll()).await;
+        let ending = match step {
+            StepId::Effect => Record::Finished { outcome: Outcome::Refused { kind } },
+            StepId::Plan { .. } => Record::Abandoned { why: format!("every endpoint refused it: {kind}") },
+        };
+        ledger.append(vec![released, ending]).await?;
+        Ok(Settled::Refused(kind))
+    }
+
+    /// The transaction that used the nonce in place of this attempt, found in a block: a count alone says that
+    /// the nonce was used, not by whom, and it may have been this very attempt.
+    async fn displaced_by(
+        &self,
+        ledger: &Ledger,
+        session: &Session,
+        step: StepId,
+        attempt: &Attempt,
+    ) -> Result<Option<TxHash>> {
+        let account = ledger.intent().account;
+        let fence = session.step(ledger.intent().label_of(step)).await;
+        if count(session, account).await? <= attempt.nonce {
+            return Ok(None);
+        }
+        let first = (attempt.unused_at + 1).max(fence.number.saturating_sub(SEARCHED));
+        for number in first..=fence.number {
+            let request = json!([format!("{number:#x}"), true]).to_string();
+            let Ok(block) = session.read("eth_getBlockByNumber", &request).await? else { continue };
+            let block: Option<Block> = serde_json::from_str(&block).unwrap_or_default();
+            let used = block.into_iter().flat_map(|block| block.transactions).find(|transaction| {
+                transaction.from == account && transaction.nonce.to::<u64>() == attempt.nonce
+            });
+            if let Some(used) = used {
+                return Ok((used.hash != attempt.hash).then_some(used.hash));
             }
         }
-        let records = match step {
-            StepId::Effect => vec![released, Record::Finished { outcome: Outcome::Refused { kind } }],
-            StepId::Plan { .. } => vec![released],
-        };
-        ledger.append(records).await?;
-        Ok(Settled::Refused(kind))
+        Ok(None)
     }
 
     fn height(&self) -> u64 {
         self.endpoints.frontier().map_or(0, |head| head.number)
     }
 
-    fn too_late(&self, attempt: &Attempt, untouched: bool) -> Error {
-        let delivery = if untouched { Delivery::NotSent } else { Delivery::Unknown };
+    fn too_late(&self, attempt: &Attempt, said: Option<SendAnswer>) -> Error {
+        let delivery = match said {
+            Some(SendAnswer::Refused(_)) => Delivery::Refused,
+            Some(SendAnswer::NotSent) => Delivery::NotSent,
+            Some(SendAnswer::Accepted | SendAnswer::Unknown) | None => Delivery::Unknown,
+        };
+        let why = match said {
+            Some(SendAnswer::Refused(kind)) => format!("; endpoints refuse it: {kind}"),
+            Some(SendAnswer::NotSent) => "; no endpoint could be sent to".to_owned(),
+            Some(SendAnswer::Accepted | SendAnswer::Unknown) | None => String::new(),
+        };
         let message = format!(
-            "transaction {} (nonce {}) was not included within {:?}; it may still be; the intent stays open and \
-             can be sent again under the same key",
+            "transaction {} (nonce {}) was not included within {:?}{why}; it may still be; the intent stays open \
+             and can be sent again under the same key",
             attempt.hash, attempt.nonce, self.config.inclusion_timeout
         );
         Error::new(ErrorKind::Timeout, message).with_retry(Retry::Later).with_delivery(delivery)
     }
+}
+
+/// The parts of a block that tell who used a nonce.
+#[derive(Deserialize)]
+struct Block {
+    transactions: Vec<Used>,
+}
+
+#[derive(Deserialize)]
+struct Used {
+    hash: TxHash,
+    from: Address,
+    nonce: U64,
 }
 
 fn note(session: &Session, submission: &Submission) {

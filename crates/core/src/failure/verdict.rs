@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 /// What one reply means, decided once, from its content, before health, retry or the caller sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Verdict {
     /// Well-formed and trusted. Includes `null`: what a null means is the router's question.
     Answer,
@@ -94,7 +93,6 @@ pub enum DataKind {
 /// Why an endpoint refused a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum RefusalKind {
     /// The account's count is already beyond this nonce.
     NonceTooLow,
@@ -150,6 +148,31 @@ impl RefusalKind {
             Self::Policy => "policy",
             Self::SenderRateLimit => "sender rate limit",
             Self::Malformed => "malformed",
+        }
+    }
+}
+
+impl RefusalKind {
+    /// Whether the same bytes can never be taken, anywhere, at any time: no pool keeps them (T0). The others
+    /// pass: a pool empties, an earlier nonce arrives, the base fee falls, an account is funded.
+    pub const fn is_final(&self) -> bool {
+        match self {
+            Self::FeeFieldsInvalid
+            | Self::IntrinsicGas
+            | Self::BlockGasLimit
+            | Self::Policy
+            | Self::Malformed => true,
+            Self::NonceTooLow
+            | Self::NonceTooHigh
+            | Self::AlreadyKnown
+            | Self::ReplacementUnderpriced
+            | Self::Underpriced
+            | Self::FeeBelowBaseFee
+            | Self::FeeAboveNodeCap
+            | Self::InsufficientFunds
+            | Self::PoolFull
+            | Self::InFlightLimit
+            | Self::SenderRateLimit => false,
         }
     }
 }
