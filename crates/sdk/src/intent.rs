@@ -265,7 +265,6 @@ fn session<'a>(runner: &Runner, ledger: &Ledger, shown: &'a OnceLock<Session>) -
     }
 }
 /// The account that signs.
-
 fn account(accounts: &[Address], named: Option<Address>) -> Result<Address> {
     let missing =
         |account: Option<Address>, why: String| Err(Error::new(ErrorKind::SignerMissing { account }, why));
