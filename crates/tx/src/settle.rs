@@ -15,6 +15,9 @@ use tokio::time::Instant;
 
 use crate::{driver::Driver, ledger::Ledger, prepare::count};
 
+/// The least time between two sends of the same bytes, unless blocks have come in between.
+const LEAST_RESEND: Duration = Duration::from_secs(1);
+
 /// Whether signed bytes can be known not to have left yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
@@ -39,7 +42,7 @@ pub enum Settled {
 
 impl Driver {
     /// Gets signed bytes included: looks for them on chain, sends them, waits for their receipt, and sends
-    /// the same bytes again when two blocks have passed without them.
+    /// the same bytes again when two blocks have passed without them, or their time where nobody took them.
     ///
     /// # Errors
     ///
@@ -94,7 +97,14 @@ impl Driver {
             let mut asked_at = sent_at;
             // Two blocks without it: a pool may have lost it, or never had it.
             let patience = if untouched { 1 } else { 2 };
-            while self.height() < sent_at + patience {
+            // A chain without transactions may have no blocks, so what nobody took goes out again after the
+            // time that they would take.
+            let again_at = (answer != SendAnswer::Accepted).then(|| {
+                let blocks = self.endpoints.block_time() * patience;
+                Instant::now() + blocks.max(LEAST_RESEND)
+            });
+            let again = || again_at.is_some_and(|at| Instant::now() >= at);
+            while self.height() < sent_at + u64::from(patience) && !again() {
                 // Elsewhere only once there is a block that the pin may be late with.
                 let height = self.height();
                 let reach = if height > asked_at { Reach::Everywhere } else { Reach::Pin };
