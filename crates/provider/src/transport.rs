@@ -136,9 +136,7 @@ async fn send(shared: &Arc<Shared>, call: &Call) -> Result<ResponsePayload, Tran
     let submission = shared.submit(&raw, hash, None, &quietly).await;
     let delivery = match submission.answer {
         SendAnswer::Accepted => {
-            return to_raw_value(&hash)
-                .map(ResponsePayload::Success)
-                .map_err(|error| TransportError::ser_err(error));
+            return to_raw_value(&hash).map(ResponsePayload::Success).map_err(TransportError::ser_err);
         }
         SendAnswer::Refused(_) => match submission.refusal {
             Some(error) => return Ok(ResponsePayload::Failure(error)),
