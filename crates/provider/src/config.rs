@@ -41,7 +41,9 @@ impl EndpointConfig {
         match url.scheme() {
             "http" | "https" if url.host_str().is_some_and(|host| !host.is_empty()) => Ok(url),
             "http" | "https" => Err(wrong("has no host")),
-            other => Err(wrong(&format!("has the scheme `{other}`, which is not supported"))),
+            "ws" | "wss" => Err(wrong(&format!("has the scheme `{}`, which is not supported", url.scheme()))),
+            // What stands before the first colon may be a user name or a key, when the scheme was forgotten.
+            _ => Err(wrong("does not begin with `http://` or `https://`")),
         }
     }
 }

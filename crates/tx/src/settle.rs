@@ -16,6 +16,8 @@ use tokio::time::Instant;
 
 use crate::{driver::Driver, ledger::Ledger, prepare::count};
 
+/// The least time between two sends of bytes that nobody took, unless a block has come in between.
+const LEAST_RESEND: Duration = Duration::from_secs(1);
 /// How many blocks are searched for the transaction that used a nonce.
 const SEARCHED: u64 = 256;
 
@@ -105,11 +107,16 @@ impl Driver {
                 }
                 let sent_at = self.height();
                 let mut asked_at = sent_at;
-                // Two blocks without it: a pool may have lost it, or never had it. When none has taken it,
-                // the next block may change their minds.
-                let patience = if answer == SendAnswer::Accepted { 2 } else { 1 };
-                let until = Instant::now() + self.three_blocks();
-                while self.height() < sent_at + patience && Instant::now() < until {
+                // Two blocks without it: a pool may have lost it, or never had it. When none has taken it, the
+                // next block may change their minds, or a moment on a chain that is idle without it.
+                let (patience, again_at) = match answer {
+                    SendAnswer::Accepted => (2, None),
+                    SendAnswer::Refused(_) | SendAnswer::Unknown | SendAnswer::NotSent => {
+                        (1, Some(Instant::now() + self.three_blocks().max(LEAST_RESEND)))
+                    }
+                };
+                let again = || again_at.is_some_and(|at| Instant::now() >= at);
+                while self.height() < sent_at + patience && !again() {
                     // Elsewhere only once there is a block that the pin may be late with.
                     let height = self.height();
                     let reach = if height > asked_at { Reach::Everywhere } else { Reach::Pin };

@@ -38,11 +38,13 @@ async fn a_scheme_that_is_not_supported_is_named() {
     let texts = ["endpoint `own`", "`ws`", "not supported", "http://host:port"];
     misconfigured(vec![EndpointConfig::new("own", "ws://127.0.0.1:8546")], &texts).await;
     // The scheme was forgotten.
-    misconfigured(
-        vec![EndpointConfig::new("own", "localhost:8545")],
-        &["endpoint `own`", "http://host:port"],
-    )
-    .await;
+    for url in ["localhost:8545", "hush:hush@host:8545", "hush@host", "//hush@host"] {
+        let config = Config::new(CHAIN_ID, vec![EndpointConfig::new("own", url)]);
+        let error = refused(config.clone()).await;
+        assert_eq!(*error.kind(), ErrorKind::Config, "{error}");
+        says(&error, &["endpoint `own`", "http://host:port"]);
+        assert!(!format!("{error} {error:?} {config:?}").contains("hush"), "{error} {config:?}");
+    }
 }
 
 #[tokio::test]

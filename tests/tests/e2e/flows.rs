@@ -247,6 +247,73 @@ async fn a_flow_that_reads_a_range_of_logs_is_told_that_it_cannot_be_fenced() {
     assert!(!fleet.records().iter().any(ranges), "no endpoint was asked");
 }
 
+/// Plans one call, whatever it is.
+#[derive(Debug)]
+struct Plans(Content);
+
+#[async_trait::async_trait]
+impl Flow for Plans {
+    fn name(&self) -> &str {
+        "plans"
+    }
+
+    fn diagnose(&self, _: &Failure) -> Diagnosis {
+        Diagnosis::Recover("it reverts".into())
+    }
+
+    async fn plan(&self, _: &PlanContext<'_>, _: &Failure) -> Result<Vec<PlanStep>> {
+        Ok(vec![PlanStep { label: "a step".into(), call: self.0.clone(), until: None }])
+    }
+}
+
+impl Plans {
+    fn a(to: Address, call: &impl SolCall) -> Self {
+        Self(Content { to, value: U256::ZERO, input: call.abi_encode().into() })
+    }
+}
+
+#[tokio::test]
+async fn a_flow_cannot_approve_beyond_the_grants() {
+    let stage = Stage::new().await;
+    let fleet = stage.sound().await;
+    let signer = stage.account().await;
+    let (thief, token) = (Address::repeat_byte(0xbd), stage.contracts.token);
+    let (spender, cap) = (stage.contracts.graphs, stage.contracts.deposit);
+    for (approve, held) in [
+        (Token::approveCall { spender: thief, value: U256::ONE }, None),
+        (Token::approveCall { spender, value: U256::MAX }, Some(cap)),
+    ] {
+        let (spender, amount) = (approve.spender, approve.value);
+        let builder = Client::builder(stage.config(&fleet)).signer(signer.clone());
+        let client = within(builder.flow(Plans::a(token, &approve)).connect()).await.expect("it connects");
+        let intent =
+            stage.register(&client, "a").grant(stage.grant()).send().await.expect("it is written down");
+        let error = within(intent.outcome()).await.expect_err("it is not granted");
+        assert_eq!(*error.kind(), ErrorKind::NotGranted { token, spender, amount, cap: held }, "{error}");
+        says(
+            &error,
+            &[&token.to_string(), &spender.to_string(), &amount.to_string(), "nothing was approved"],
+        );
+    }
+    assert!(sends(&fleet).is_empty());
+    assert_eq!(stage.approvals(signer.address()).await, 0);
+}
+
+#[tokio::test]
+async fn a_plan_that_reverts_itself_is_named_and_not_sent() {
+    let stage = Stage::new().await;
+    let fleet = stage.sound().await;
+    let set = Parameters::setDepositCall { current: U256::ZERO };
+    let builder = Client::builder(stage.config(&fleet)).signer(stage.account().await);
+    let builder = builder.flow(Plans::a(stage.contracts.parameters, &set));
+    let client = within(builder.connect()).await.expect("it connects");
+    let intent = stage.register(&client, "a").send().await.expect("it is written down");
+    let error = within(intent.outcome()).await.expect_err("only the owner may");
+    assert!(error.revert().is_some(), "{error:?}");
+    says(&error, &["recovery", "`a step`", &stage.contracts.parameters.to_string()]);
+    assert!(sends(&fleet).is_empty());
+}
+
 /// Says no.
 #[derive(Debug)]
 struct Forbids;

@@ -6,7 +6,7 @@ use backstay::{
     Client, ErrorKind, Retry,
     alloy::{network::Ethereum, primitives::Address, providers::Provider},
 };
-use backstay_testkit::{Action, Fleet, Mark, Program, Rule};
+use backstay_testkit::{Action, Fleet, Mark, Program, Rule, View};
 use tokio::time::Instant;
 
 use crate::stage::{ATTEMPT, Stage, block_number, eventually, ours, says, status, within};
@@ -196,6 +196,31 @@ async fn a_method_that_an_endpoint_does_not_serve_is_not_asked_for_there_again()
     }
     assert_eq!(hits.get(), 1);
     assert_eq!(status(&client, "primary").excluded, None, "it serves what else there is");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_lags_is_passed_over_until_it_has_caught_up() {
+    let stage = Stage::new().await;
+    let fleet = stage.sound().await;
+    let mut config = stage.config(&fleet);
+    config.provider.pool.max_lag = Some(2);
+    config.provider.pool.min_hold = Duration::from_millis(100);
+    fleet.endpoint("primary").set(View::Trailing { blocks: 5 });
+    let client = within(Client::builder(config).connect()).await.expect("it connects");
+    let lagging = status(&client, "primary");
+    assert_eq!(lagging.lag, Some(5));
+    says(&lagging.excluded.expect("it is stale"), &["stale", "5 blocks behind"]);
+    let mark = fleet.mark();
+    let head = stage.chain.head().await.expect("anvil answers");
+    assert_eq!(within(block_number(&client)).await.expect("the second answers"), head);
+    assert_eq!(asked(&fleet, mark, "primary", "eth_blockNumber"), 0);
+    fleet.endpoint("primary").set_view(View::Live);
+    eventually("it serves again", async || {
+        let mark = fleet.mark();
+        read(&client).await;
+        asked(&fleet, mark, "primary", "eth_getBalance") == 1
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use backstay_testkit::{Action, Fleet, Program, Rule, sample::ContextGraphs};
 use futures::future::join_all;
 use serde_json::json;
 
-use crate::stage::{Stage, caught_up, key, says, sends, within};
+use crate::stage::{ATTEMPT, Stage, caught_up, key, says, sends, within};
 
 /// The nonces of the transactions that were sent.
 fn nonces(fleet: &Fleet) -> BTreeSet<u64> {
@@ -142,6 +142,22 @@ async fn a_lost_reply_to_a_send_is_one_transaction() {
     );
     let sent: BTreeSet<_> = sends(&fleet).iter().filter_map(|call| call.tx_hash()).collect();
     assert_eq!(sent.len(), 2, "only the same bytes were ever sent again");
+}
+
+#[tokio::test]
+async fn a_send_that_hangs_or_arrives_late_is_one_transaction() {
+    for slow in [Action::Hang, Action::Stall(2 * ATTEMPT), Action::LateReply(2 * ATTEMPT)] {
+        let stage = Stage::new().await;
+        let rule = Rule::on("eth_sendRawTransaction").then(slow.clone());
+        let fleet = stage.fleet([("primary", rule.into()), ("second", Program::new())]).await;
+        let signer = stage.account().await;
+        let client = stage.client(&fleet, &signer).await;
+        stage.registered(&client, "a").await;
+        assert!(fleet.faults_fired() > 0, "{slow:?}");
+        let sent: BTreeSet<_> = sends(&fleet).iter().filter_map(|call| call.tx_hash()).collect();
+        assert_eq!(sent.len(), 2, "{slow:?}: only the same bytes were ever sent again");
+        assert_eq!(stage.nonce(signer.address()).await, 2, "{slow:?}");
+    }
 }
 
 #[tokio::test]

@@ -122,6 +122,22 @@ async fn a_dropped_wait_does_not_stop_the_intent() {
 }
 
 #[tokio::test]
+async fn what_no_endpoint_took_is_sent_again_though_the_chain_has_no_new_blocks() {
+    for vanishing in [Action::DropBefore, Action::too_many_requests(1)] {
+        let stage = Stage::new().await;
+        let once = || Rule::on("eth_sendRawTransaction").times(1).then(vanishing.clone()).into();
+        let fleet = stage.fleet([("primary", once()), ("second", once())]).await;
+        let signer = stage.account().await;
+        let client = stage.client(&fleet, &signer).await;
+        stage.registered(&client, "a").await;
+        assert!(fleet.faults_fired() >= 2, "{vanishing:?}");
+        let address = signer.address();
+        assert_eq!((stage.approvals(address).await, stage.registrations(address).await), (1, 1));
+        assert_eq!(stage.nonce(address).await, 2);
+    }
+}
+
+#[tokio::test]
 async fn an_intent_survives_that_every_endpoint_is_gone_for_a_while() {
     let stage = Stage::new().await;
     let fleet = stage.sound().await;

@@ -5,7 +5,7 @@ use std::{
     fmt::Write as _,
     io,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -72,16 +72,20 @@ impl<'a> MakeWriter<'a> for Said {
     }
 }
 
-/// Captures what backstay's crates log on this thread, at the finest level.
-fn listen() -> (Said, tracing::subscriber::DefaultGuard) {
+/// What backstay's crates log in this process, at the finest level, from the first use on. For all threads: what
+/// is logged on one is easily cached as not wanted when another has no subscriber.
+static SAID: LazyLock<Said> = LazyLock::new(|| {
+    let crates = ["", "_core", "_provider", "_tx", "_recovery", "_journal"];
+    let filter = crates.map(|name| format!("backstay{name}=trace")).join(",");
     let said = Said::default();
     let subscriber = tracing_subscriber::fmt()
-        .with_env_filter("off,backstay=trace,backstay_core=trace,backstay_provider=trace,backstay_tx=trace,backstay_recovery=trace,backstay_journal=trace")
+        .with_env_filter(format!("off,{filter}"))
         .with_ansi(false)
         .with_writer(said.clone())
         .finish();
-    (said, tracing::subscriber::set_default(subscriber))
-}
+    tracing::subscriber::set_global_default(subscriber).expect("no other test listens");
+    said
+});
 
 /// An error and all that is behind it, in both forms.
 fn all_of(error: &(dyn StdError + 'static)) -> String {
@@ -134,7 +138,7 @@ async fn the_endpoint_is_sent_its_credentials() {
 
 #[tokio::test]
 async fn no_failure_gives_a_secret_away() {
-    let (said, _listening) = listen();
+    let said = &*SAID;
     let stage = Stage::new().await;
     let tap = Wiretap::start(stage.chain.url()).await;
     let signer = stage.account().await;
@@ -192,7 +196,7 @@ async fn no_failure_gives_a_secret_away() {
 
 #[tokio::test]
 async fn private_keys_are_written_nowhere() {
-    let (said, _listening) = listen();
+    let said = &*SAID;
     let stage = Stage::new().await;
     let fleet = stage.sound().await;
     let signer: PrivateKeySigner = stage.account().await;

@@ -516,6 +516,18 @@ mod tests {
     }
 
     #[test]
+    fn an_endpoint_that_asked_us_to_wait_is_left_alone_by_the_tracker_too() {
+        let now = Instant::now();
+        let mut pool = pool(&[100, 100], now);
+        let pick = pool.begin(Need::Current, "m", None, &[], now).expect("there is one");
+        let after = Duration::from_secs(3);
+        pool.end(pick, "m", &Verdict::RateLimited { after: Some(after) }, now);
+        assert_eq!(pool.begin_tracking(pick.id, now + after - Duration::from_millis(1)), None);
+        assert_eq!(pool.begin_tracking(pick.id, now + after), Some(pick));
+        assert_eq!(order(&mut pool, Need::Current, now), "ba");
+    }
+
+    #[test]
     fn a_stale_endpoint_is_asked_only_for_what_it_has_and_can_prove() {
         let now = Instant::now();
         let mut pool = pool(&[60, 100, 100], now);
