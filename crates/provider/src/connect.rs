@@ -22,10 +22,9 @@ const BRANCH_HEIGHTS: usize = 8;
 /// How far below the head the block time is measured from.
 const BASELINE: u64 = 16;
 
-/// How long a disagreement is given to settle.
-const SECOND_LOOK: Duration = Duration::from_secs(1);
-/// How many blocks two tips may differ by without being two branches.
-const TIP: u64 = 8;
+/// How long a disagreement is given to settle: looks are taken again after these times.
+const LOOKS_AGAIN: [Duration; 3] =
+    [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
 /// How long slower endpoints are waited for once one has answered.
 const STRAGGLERS: Duration = Duration::from_secs(3);
 
@@ -117,20 +116,20 @@ impl Shared {
         let mut asked: FuturesUnordered<_> =
             ids.into_iter().map(async |id| (id, self.facts(id).await)).collect();
         let (mut known, mut why) = (Vec::new(), Vec::new());
-        let mut until = None;
+        // The other half of the time is for comparing those that answer.
+        let half = self.config.connect_timeout / 2;
+        let mut until = Instant::now() + half;
         loop {
-            let next = match until {
-                None => asked.next().await,
-                Some(until) => tokio::time::timeout_at(until, asked.next()).await.ok().flatten(),
-            };
-            match next {
-                None => break,
-                Some((id, Ok(facts))) => {
+            match tokio::time::timeout_at(until, asked.next()).await {
+                Err(_) | Ok(None) => break,
+                Ok(Some((id, Ok(facts)))) => {
                     silent.remove(&id);
+                    if known.is_empty() {
+                        until = until.min(Instant::now() + STRAGGLERS);
+                    }
                     known.push((id, facts));
-                    until.get_or_insert_with(|| Instant::now() + STRAGGLERS);
                 }
-                Some((id, Err(verdict))) => {
+                Ok(Some((id, Err(verdict)))) => {
                     silent.remove(&id);
                     why.push(format!("{}: {}", self.name(id), verdict.label()));
                 }
@@ -208,19 +207,16 @@ impl Shared {
         heights.dedup();
         heights.truncate(BRANCH_HEIGHTS);
         for height in heights {
-            match self.minority_at(height, known).await {
-                Ok(minority) if minority.is_empty() => continue,
+            let mut minority = self.minority_at(height, known).await;
+            for wait in LOOKS_AGAIN {
+                if minority.as_ref().is_ok_and(Vec::is_empty) {
+                    break;
+                }
                 // A reorganisation that is under way looks the same for a moment.
-                Ok(_) | Err(_) => tokio::time::sleep(SECOND_LOOK).await,
+                tokio::time::sleep(wait).await;
+                minority = self.minority_at(height, known).await;
             }
-            let minority = match self.minority_at(height, known).await {
-                Ok(minority) => minority,
-                // Two tips, and nothing decides. Where they agree a little below, the chain itself will.
-                Err(tie) => match self.minority_at(height.saturating_sub(TIP), known).await {
-                    Ok(below) if below.is_empty() => continue,
-                    Ok(_) | Err(_) => return Err(tie),
-                },
-            };
+            let minority = minority?;
             known.retain(|(id, _)| match minority.iter().find(|(other, _)| other == id) {
                 None => true,
                 Some((_, hash)) => {
