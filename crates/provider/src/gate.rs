@@ -32,7 +32,10 @@ pub(crate) fn sends(method: &str) -> Sends {
         | "eth_sendPrivateRawTransaction"
         | "eth_sendBundle"
         | "mev_sendBundle"
-        | "eth_sendUserOperation" => Sends::Once,
+        | "eth_sendUserOperation"
+        | "eth_resend" => Sends::Once,
+        // Nodes and wallets have more of them (`personal_sendTransaction`, `wallet_sendCalls`).
+        other if other.contains("_send") => Sends::Once,
         _ => Sends::No,
     }
 }
