@@ -128,15 +128,17 @@ fn seconds(value: &HeaderValue) -> Option<Duration> {
 }
 
 fn is_tls(error: &hyper_util::client::legacy::Error) -> bool {
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        if error
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|io| io.kind() == std::io::ErrorKind::InvalidData)
-        {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let Some(io) = error.downcast_ref::<std::io::Error>() else {
+            cause = error.source();
+            continue;
+        };
+        if io.kind() == std::io::ErrorKind::InvalidData {
             return true;
         }
-        source = error.source();
+        // Its `source` is that of the error within, not the error within.
+        cause = io.get_ref().map(|within| within as _);
     }
     false
 }

@@ -169,10 +169,13 @@ async fn nobody_who_listens_is_unavailable_and_says_who_was_asked() {
     let fleet = stage.sound().await;
     fleet.endpoint("primary").kill().await;
     fleet.endpoint("second").set(Rule::any().then(Action::http(503, "out of order")));
-    let error = refused(config(&fleet.urls())).await;
+    let mut config = config(&fleet.urls());
+    let plain = stage.chain.url().as_str().replace("http:", "https:");
+    config.endpoints.push(EndpointConfig::new("plain", plain));
+    let error = refused(config).await;
     assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error}");
     assert_eq!(error.retry(), Retry::Later);
-    says(&error, &["31337", "primary", "second", "check the urls"]);
+    says(&error, &["31337", "primary", "second", "plain: tls", "check the urls"]);
 }
 
 #[tokio::test]

@@ -2,17 +2,21 @@
 
 use std::collections::BTreeSet;
 
+use backstay::Client;
 use backstay::alloy::{
     consensus::{Transaction, TxEnvelope},
     eips::Decodable2718,
     primitives::{Address, U256},
     sol_types::SolError,
 };
-use backstay_testkit::{Action, Fleet, Program, Rule, sample::ContextGraphs};
+use backstay_testkit::{
+    Action, Fleet, Program, Rule, View,
+    sample::{ContextGraphs, Token},
+};
 use futures::future::join_all;
 use serde_json::json;
 
-use crate::stage::{ATTEMPT, Stage, caught_up, key, says, sends, within};
+use crate::stage::{ATTEMPT, SOON, Stage, caught_up, key, says, sends, within};
 
 /// The nonces of the transactions that were sent.
 fn nonces(fleet: &Fleet) -> BTreeSet<u64> {
@@ -112,8 +116,8 @@ async fn a_transaction_that_is_mined_and_reverts_ends_its_intent_and_says_why() 
     let mark = fleet.mark();
     let intent = stage.register(&client, "a").send().await.expect("it is written down");
     let sent = |call: &backstay_testkit::Call| call.raw_tx.is_some();
-    fleet.wait_for(mark, crate::stage::SOON, sent).await.expect("it is sent");
-    fleet.wait_until_idle(crate::stage::SOON).await.expect("the node has it");
+    fleet.wait_for(mark, SOON, sent).await.expect("it is sent");
+    fleet.wait_until_idle(SOON).await.expect("the node has it");
     stage.bid_higher(rival, "a").await;
     stage.chain.mine(1).await.expect("anvil mines");
     let outcome = within(intent.outcome()).await.expect("it ends");
@@ -158,6 +162,32 @@ async fn a_send_that_hangs_or_arrives_late_is_one_transaction() {
         assert_eq!(sent.len(), 2, "{slow:?}: only the same bytes were ever sent again");
         assert_eq!(stage.nonce(signer.address()).await, 2, "{slow:?}");
     }
+}
+
+#[tokio::test]
+async fn a_nonce_that_somebody_else_used_is_given_up_and_the_intent_goes_on() {
+    let stage = Stage::new().await;
+    let signer = stage.account_allowing(1).await;
+    // The endpoints have not seen the block of the other transaction yet, and so does the client not know.
+    let behind = || View::Trailing { blocks: 1 }.into();
+    let fleet = stage.fleet([("primary", behind()), ("second", behind())]).await;
+    stage.act_as(signer.address(), stage.contracts.token, &Token::symbolCall {}).await;
+    let before = stage.nonce(signer.address()).await;
+    let mut config = stage.config(&fleet);
+    config.tx.fence_patience = Some(SOON);
+    let client = within(Client::builder(config).signer(signer.clone()).connect()).await.expect("it connects");
+    let mark = fleet.mark();
+    let intent = stage.register(&client, "a").send().await.expect("it is written down");
+    let refused = |call: &backstay_testkit::Call| call.raw_tx.is_some() && call.upstream.is_some();
+    let refused = fleet.wait_for(mark, SOON, refused).await.expect("it is sent");
+    says(&format!("{:?}", refused.upstream), &["nonce too low"]);
+    for name in ["primary", "second"] {
+        fleet.endpoint(name).heal();
+    }
+    within(intent.outcome()).await.expect("it ends well").included().expect("it is included");
+    assert_eq!(stage.nonce(signer.address()).await, before + 1);
+    assert_eq!(stage.registrations(signer.address()).await, 1);
+    assert_eq!(nonces(&fleet), BTreeSet::from([before - 1, before]));
 }
 
 #[tokio::test]

@@ -171,6 +171,11 @@ async fn sends_for_a_managed_account_are_refused_and_nothing_reaches_the_chain()
     let request = TransactionRequest::default().with_to(Address::ZERO).with_value(U256::ONE);
     let error = within(wallet.send_transaction(request)).await.expect_err("through a wallet");
     check(error, "eth_sendRawTransaction");
+    let request = serde_json::json!([{"from": account, "to": Address::ZERO}, "password"]);
+    for method in ["personal_sendTransaction", "wallet_sendTransaction"] {
+        let sent = within(wallet.raw_request::<_, String>(method.into(), &request)).await;
+        check(sent.expect_err("by another name"), method);
+    }
     // Beside a read, in a batch.
     let provider = client.provider::<Ethereum>();
     let mut batch = BatchRequest::new(provider.client());
@@ -178,7 +183,9 @@ async fn sends_for_a_managed_account_are_refused_and_nothing_reaches_the_chain()
     let _sent = batch.add_call::<_, String>("eth_sendRawTransaction", &(raw,)).expect("it is JSON");
     check(within(batch.send()).await.expect_err("in a batch"), "eth_sendRawTransaction");
 
-    assert!(sends(&fleet).is_empty(), "no endpoint was sent anything");
+    let asked = fleet.records().into_iter().map(|call| call.method);
+    let sends: Vec<_> = asked.filter(|method| method.contains("_send")).collect();
+    assert!(sends.is_empty(), "endpoints were sent {sends:?}");
     assert_eq!(stage.nonce(account).await, 0);
     stage.registered(&client, "a").await;
     assert_eq!(stage.nonce(account).await, 2, "the nonce line was not disturbed");
