@@ -176,23 +176,23 @@ impl Shortfall {
     }
 
     /// The one grant that this is about: it says which token and spender, where the error does not.
-    fn grant(&self, grants: &[Grant], called: Address) -> Result<Grant> {
+    fn grant(&self, grants: &[Grant], contract: Address) -> Result<Grant> {
         let fits = |grant: &&Grant| {
             self.token.is_none_or(|token| grant.token == token)
                 && self.spender.is_none_or(|spender| grant.spender == spender)
         };
         let candidates: Vec<&Grant> = grants.iter().filter(fits).collect();
         // Mostly the contract that was called is the one that pulls the tokens.
-        let called = candidates.iter().find(|grant| grant.spender == called);
-        match (called, candidates.as_slice()) {
+        let of_called = candidates.iter().find(|grant| grant.spender == contract);
+        match (of_called, candidates.as_slice()) {
             (Some(grant), _) | (None, [grant]) => Ok(**grant),
             (None, []) => {
                 let token = self.token.unwrap_or_default();
-                let spender = self.spender.unwrap_or_default();
+                let spender = self.spender.unwrap_or(contract);
                 let amount = self.needed.unwrap_or_default();
                 let message = format!(
                     "{self}, and no grant covers it; nothing was approved; add a grant for the token and its \
-                     spender to the intent"
+                     spender (perhaps {spender}, which was called) to the intent"
                 );
                 Err(Error::new(ErrorKind::NotGranted { token, spender, amount, cap: None }, message))
             }

@@ -1,8 +1,11 @@
 //! Drives one intent to its end: its own call, and the plans of recovery flows.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+};
 
-use alloy::primitives::{Bytes, U256};
+use alloy::primitives::{Address, Bytes, U256};
 use backstay_core::{
     EndpointName, Error, ErrorKind, Result, Retry,
     failure::Verdict,
@@ -37,17 +40,29 @@ impl Default for RecoveryConfig {
 }
 
 /// Runs intents.
+///
+/// Intents that share a grant run one after another: an allowance is shared state, and one intent's approve
+/// would be spent by the next. Those without grants run side by side.
 #[derive(Debug)]
 pub struct Runner {
     driver: Driver,
     flows: Vec<Arc<dyn Flow>>,
     config: RecoveryConfig,
+    allowances: Mutex<HashMap<Allowance, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// An ERC-20 allowance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Allowance {
+    owner: Address,
+    token: Address,
+    spender: Address,
 }
 
 impl Runner {
     /// A runner with these flows, asked in this order.
     pub fn new(driver: Driver, flows: Vec<Arc<dyn Flow>>, config: RecoveryConfig) -> Self {
-        Self { driver, flows, config }
+        Self { driver, flows, config, allowances: Mutex::default() }
     }
 
     /// The driver of its transactions.
@@ -78,6 +93,7 @@ impl Runner {
     ///
     /// Dropping it leaves the intent as if the process had been killed: read it from the journal again.
     pub async fn run(&self, ledger: &mut Ledger, session: &Session) -> Result<Outcome> {
+        let _lines = self.hold_allowances(ledger).await;
         // The step whose bytes this very run has signed and not sent yet.
         let mut fresh = None;
         // Rounds that this run has begun, and looks that it has taken again: both end.
@@ -119,6 +135,26 @@ impl Runner {
                 }
             }
         }
+    }
+
+    /// Takes the lines of the allowances that an intent may set, in one order, so that no two wait for each
+    /// other.
+    async fn hold_allowances(&self, ledger: &Ledger) -> Vec<tokio::sync::OwnedMutexGuard<()>> {
+        let owner = ledger.intent().account;
+        let grants = ledger.intent().grants.iter();
+        let wanted: BTreeSet<Allowance> =
+            grants.map(|grant| Allowance { owner, token: grant.token, spender: grant.spender }).collect();
+        let lines: Vec<_> = {
+            let mut all = self.allowances.lock().unwrap_or_else(PoisonError::into_inner);
+            // Those that nobody holds or waits for are let go, so that the map stays as small as what runs.
+            all.retain(|_, line| Arc::strong_count(line) > 1);
+            wanted.into_iter().map(|allowance| all.entry(allowance).or_default().clone()).collect()
+        };
+        let mut held = Vec::with_capacity(lines.len());
+        for line in lines {
+            held.push(line.lock_owned().await);
+        }
+        held
     }
 
     /// Finds a flow that can do something about a failure, and writes its plan down.

@@ -65,6 +65,18 @@ async fn ten_intents_at_once_take_consecutive_nonces_and_all_succeed() {
 }
 
 #[tokio::test]
+async fn registrations_that_share_a_grant_run_one_after_another() {
+    const COUNT: u64 = 3;
+    let stage = Stage::new().await;
+    let fleet = stage.sound().await;
+    let signer = stage.account().await;
+    let client = stage.client(&fleet, &signer).await;
+    join_all((0..COUNT).map(async |index| stage.registered(&client, &format!("graph {index}")).await)).await;
+    assert_eq!(stage.registrations(signer.address()).await, COUNT);
+    assert_eq!(stage.approvals(signer.address()).await, COUNT, "each approves exactly what it spends");
+}
+
+#[tokio::test]
 async fn accounts_have_lines_of_their_own() {
     let stage = Stage::new().await;
     let fleet = stage.sound().await;

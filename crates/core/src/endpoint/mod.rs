@@ -3,9 +3,11 @@
 mod breaker;
 mod identity;
 mod pool;
+mod state;
 mod window;
 
 pub use breaker::{Admission, Breaker, BreakerConfig};
 pub use identity::{Identity, Tie, judge_branch, judge_genesis};
-pub use pool::{EndpointId, EndpointState, EndpointStatus, Need, Pick, Pool, PoolConfig};
+pub use pool::{EndpointId, Need, Pick, Pool, PoolConfig};
+pub use state::{EndpointState, EndpointStatus};
 pub use window::{Header, HeaderWindow};

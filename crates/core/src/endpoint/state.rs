@@ -1,0 +1,128 @@
+//! What is known about one endpoint.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use alloy_primitives::B256;
+use serde::{Deserialize, Serialize};
+
+use super::{Admission, Breaker, Header, HeaderWindow, Identity};
+use crate::units::{BlockRef, EndpointName};
+
+/// How long an endpoint is remembered not to serve a method: nodes are upgraded, gateways have bad moments.
+pub(super) const UNSUPPORTED_FOR: Duration = Duration::from_secs(600);
+
+/// What is known about one endpoint.
+#[derive(Debug)]
+pub struct EndpointState {
+    /// Its name.
+    pub name: EndpointName,
+    pub(super) identity: Identity,
+    pub(super) head: Option<Header>,
+    /// When it last showed its head, or one above.
+    pub(super) head_at: Option<Instant>,
+    /// An earlier header of the same endpoint, to measure the block time from.
+    pub(super) baseline: Option<Header>,
+    pub(super) window: HeaderWindow,
+    pub(super) breaker: Breaker,
+    pub(super) stale: bool,
+    pub(super) cool_until: Option<Instant>,
+    pub(super) unsupported: HashMap<String, Instant>,
+    pub(super) well_since: Option<Instant>,
+    pub(super) calls: u64,
+    pub(super) faults: u64,
+}
+
+/// A snapshot of one endpoint, for people and programs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct EndpointStatus {
+    /// Its name.
+    pub name: EndpointName,
+    /// Why it gets no calls now; `None` when it is in use.
+    pub excluded: Option<String>,
+    /// Its head.
+    pub head: Option<BlockRef>,
+    /// Blocks behind the frontier.
+    pub lag: Option<u64>,
+    /// Calls made to it.
+    pub calls: u64,
+    /// Faults among them.
+    pub faults: u64,
+}
+
+impl EndpointState {
+    pub(super) fn new(name: EndpointName, breaker: Breaker) -> Self {
+        Self {
+            name,
+            identity: Identity::Unknown,
+            head: None,
+            head_at: None,
+            baseline: None,
+            window: HeaderWindow::default(),
+            breaker,
+            stale: false,
+            cool_until: None,
+            unsupported: HashMap::new(),
+            well_since: None,
+            calls: 0,
+            faults: 0,
+        }
+    }
+
+    /// What is known of its identity.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Its head.
+    pub fn head(&self) -> Option<Header> {
+        self.head
+    }
+
+    /// The hash that it showed at a height.
+    pub fn hash_at(&self, number: u64) -> Option<B256> {
+        self.window.hash_at(number)
+    }
+
+    /// Whether its breaker is closed and it is not stale: whether a session may stay on it.
+    pub fn is_well(&self) -> bool {
+        self.identity == Identity::Verified && self.breaker.is_closed() && !self.stale
+    }
+
+    /// The highest block of its recent run that is not above a height.
+    pub fn block_at_most(&self, number: u64) -> Option<BlockRef> {
+        self.window.at_most(number)
+    }
+
+    /// When the time is over for which it asked us to wait; `None` when it did not, or that is past.
+    pub fn rested_at(&self) -> Option<Instant> {
+        self.cool_until
+    }
+
+    /// When its breaker wants the next probe; `None` when it is closed.
+    pub fn probe_at(&self) -> Option<Instant> {
+        self.breaker.probe_at()
+    }
+
+    pub(super) fn rests(&self, now: Instant) -> Option<&'static str> {
+        if self.breaker.peek(now) == Admission::No {
+            Some("its breaker is open")
+        } else if self.cools(now) {
+            Some("it asked us to wait")
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn lacks(&self, method: &str, now: Instant) -> bool {
+        let told = self.unsupported.get(method);
+        told.is_some_and(|told| now.saturating_duration_since(*told) < UNSUPPORTED_FOR)
+    }
+
+    pub(super) fn cools(&self, now: Instant) -> bool {
+        self.cool_until.is_some_and(|until| now < until)
+    }
+}
