@@ -39,7 +39,9 @@ async fn attempt(
 ) -> anyhow::Result<()> {
     let owner = signer.address();
     let transports: Vec<_> = endpoints.iter().map(|(_, url)| Http::new(url.clone())).collect();
-    let transport = ServiceBuilder::new().layer(FallbackLayer::default()).service(transports);
+    // As a careful adapter does: raced sends answer "already imported" for what another endpoint has just taken.
+    let layer = FallbackLayer::default().with_sequential_method("eth_sendRawTransaction");
+    let transport = ServiceBuilder::new().layer(layer).service(transports);
     let client = RpcClient::new(transport, true);
     let provider =
         ProviderBuilder::new().wallet(EthereumWallet::from(signer)).connect_client(client).erased();

@@ -54,6 +54,13 @@ pub enum ErrorKind {
     RateLimited,
     /// No endpoint serves this method.
     Unsupported,
+    /// No endpoint holds that part of the history any more.
+    Pruned {
+        /// The height that was asked for.
+        height: u64,
+        /// The lowest height that any endpoint is known to hold of that kind of data.
+        oldest: Option<u64>,
+    },
     /// The request itself is wrong, wherever it is sent.
     Invalid,
     /// A contract reverted.

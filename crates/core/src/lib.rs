@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`failure`] | what one reply means (the only place that reads error messages) |
 //! | [`endpoint`] | what is known about each endpoint, and which one a call goes to |
+//! | [`router`] | what a read asks for, where it goes next, and when a miss is believed |
 //! | [`session`] | how a read is fenced at a block, and what a session did |
 //! | [`recovery`] | what a failure leads to, and what a plan may do |
 //! | [`tx`] | the records of an intent, their fold, and what is due |
@@ -18,6 +19,7 @@ pub mod endpoint;
 pub mod error;
 pub mod failure;
 pub mod recovery;
+pub mod router;
 pub mod session;
 pub mod tx;
 pub mod units;

@@ -3,7 +3,11 @@
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use alloy::primitives::B256;
-use backstay_core::{EndpointName, Error, Result, endpoint::PoolConfig};
+use backstay_core::{
+    EndpointName, Error, Result,
+    endpoint::{PoolConfig, Role},
+    router::{Declared, ReadConfig},
+};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
@@ -21,12 +25,20 @@ pub struct EndpointConfig {
     /// Headers to send with each request, such as an API key. Default: none.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
+    /// What it is for (E7). Default: `read`.
+    #[serde(default)]
+    pub role: Role,
 }
 
 impl EndpointConfig {
     /// An endpoint without headers.
     pub fn new(name: impl AsRef<str>, url: impl Into<String>) -> Self {
-        Self { name: EndpointName::from(name.as_ref()), url: url.into(), headers: BTreeMap::new() }
+        Self {
+            name: EndpointName::from(name.as_ref()),
+            url: url.into(),
+            headers: BTreeMap::new(),
+            role: Role::default(),
+        }
     }
 
     /// The parsed URL.
@@ -92,6 +104,11 @@ pub struct ProviderConfig {
     pub max_reply: usize,
     /// How endpoints are judged.
     pub pool: PoolConfig,
+    /// How misses are told from faults, at the frontier and in the deep.
+    pub read: ReadConfig,
+    /// Methods that Backstay does not know and that read at a height: which parameter holds it, and what kind of
+    /// data they read. Default: none; such a method is asked without regard to height.
+    pub shapes: BTreeMap<String, Declared>,
 }
 
 impl Default for ProviderConfig {
@@ -107,6 +124,8 @@ impl Default for ProviderConfig {
             fence_patience: None,
             max_reply: 64 << 20,
             pool: PoolConfig::default(),
+            read: ReadConfig::default(),
+            shapes: BTreeMap::new(),
         }
     }
 }
@@ -127,6 +146,7 @@ impl ProviderConfig {
             ("pool.block_time", self.pool.block_time.unwrap_or(Duration::MAX)),
             ("pool.breaker.cooldown", self.pool.breaker.cooldown),
             ("pool.breaker.half_life", self.pool.breaker.half_life),
+            ("read.frontier_retry_timeout", self.read.frontier_retry_timeout),
         ];
         if let Some((key, _)) = positive.iter().find(|(_, value)| value.is_zero()) {
             return Err(Error::config(format!("`{key}` is zero; give it a duration such as \"2s\"")));

@@ -199,7 +199,7 @@ impl Shared {
             }
         }
         let targets = endpoints.iter().map(Target::new).collect::<Result<_>>()?;
-        let names = endpoints.iter().map(|endpoint| endpoint.name.clone());
+        let names = endpoints.iter().map(|endpoint| (endpoint.name.clone(), endpoint.role));
         Ok(Self {
             chain_id,
             pool: Mutex::new(Pool::new(config.pool, seed(), names)),
@@ -237,18 +237,23 @@ impl Shared {
         tried: &[EndpointId],
     ) -> Option<Started<'_>> {
         let pick = self.pool().begin(need, method, prefer, tried, now())?;
-        Some(Started { shared: self, pick: Some(pick), id: pick.id })
+        Some(self.started(pick))
+    }
+
+    /// A call that the pool has admitted.
+    pub(crate) fn started(&self, pick: Pick) -> Started<'_> {
+        Started { shared: self, pick: Some(pick), id: pick.id }
     }
 
     /// Admits a call of the tracker.
     pub(crate) fn begin_tracking(&self, id: EndpointId) -> Option<Started<'_>> {
         let pick = self.pool().begin_tracking(id, now())?;
-        Some(Started { shared: self, pick: Some(pick), id })
+        Some(self.started(pick))
     }
 
     /// Admits a call to this very endpoint, such as a second question about its own answer.
     pub(crate) fn begin_at(&self, id: EndpointId) -> Started<'_> {
-        Started { shared: self, pick: Some(Pick { id, probe: false }), id }
+        self.started(Pick { id, probe: false })
     }
 
     /// Sends calls to the endpoint that was chosen, and tells the pool how it went.

@@ -4,27 +4,18 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use alloy::rpc::json_rpc::ResponsePayload;
 use backstay_core::{
-    Delivery, Error, ErrorKind, Retry,
+    Delivery, EndpointName, Error, ErrorKind, Retry,
     endpoint::{EndpointId, Need},
     error::Attempt,
-    failure::Verdict,
+    router::{Done, Null, Read, Step, Told, asks},
 };
+use futures::future::join_all;
 
 use crate::{
     endpoints::{Log, Shared, now},
     gate::{Sends, sends},
     wire::{Call, Reply},
 };
-
-/// What the next step is after one reply to a read.
-enum Next {
-    /// It is the answer.
-    Answer,
-    /// Another endpoint may know better; this is the answer if none does.
-    Keep,
-    /// Another endpoint must answer.
-    GoOn,
-}
 
 /// Why a read found no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +27,8 @@ pub(crate) enum End {
 }
 
 impl Shared {
-    /// Asks for several calls at once, as one batch, and sends on only the elements that failed (V4). The
-    /// results are in the order of the calls.
+    /// Asks for several calls at once. They go out as one batch; those that are not answered there go on one by
+    /// one (V4). The results are in the order of the calls.
     pub(crate) async fn route(
         &self,
         calls: &[Call],
@@ -45,56 +36,51 @@ impl Shared {
         prefer: Option<EndpointId>,
         log: Log<'_>,
     ) -> Vec<Result<ResponsePayload, Error>> {
-        let deadline = now() + self.config.operation_timeout;
-        let mut attempts: Vec<Vec<Attempt>> = vec![Vec::new(); calls.len()];
-        let mut outcomes: Vec<Option<Result<ResponsePayload, Error>>> = calls.iter().map(|_| None).collect();
-        let mut kept: Vec<Option<Reply>> = calls.iter().map(|_| None).collect();
-        let mut tried: Vec<EndpointId> = Vec::new();
+        let mut journeys: Vec<Journey<'_>> =
+            calls.iter().map(|call| Journey::new(self, call, need, prefer)).collect();
+        if journeys.len() > 1 {
+            self.together(&mut journeys, log).await;
+        }
+        join_all(journeys.into_iter().map(|journey| self.travel(journey, log))).await
+    }
+
+    /// Sends all calls as one batch to whoever the first would go to.
+    async fn together(&self, journeys: &mut [Journey<'_>], log: Log<'_>) {
+        let Some((first, others)) = journeys.split_first_mut() else { return };
+        let Step::Ask(pick, timeout) = first.read.next(&mut self.pool(), now()) else { return };
+        for other in others {
+            other.read.asked(pick.id);
+        }
+        let calls: Vec<&Call> = journeys.iter().map(|journey| journey.call).collect();
+        let exchange = self.exchange(self.started(pick), &calls, timeout, log).await;
+        let endpoint = self.name(pick.id);
+        for (journey, reply) in journeys.iter_mut().zip(exchange.replies) {
+            journey.told(self, pick.id, &endpoint, reply, (exchange.sent, exchange.took));
+        }
+    }
+
+    /// Takes one call to its end.
+    async fn travel(&self, mut journey: Journey<'_>, log: Log<'_>) -> Result<ResponsePayload, Error> {
         loop {
-            let open: Vec<usize> = (0..calls.len()).filter(|index| outcomes[*index].is_none()).collect();
-            let Some(first) = open.first() else { break };
-            let left = deadline.saturating_duration_since(now());
-            if left.is_zero() {
-                break;
+            if let Some(answer) = journey.answer.take() {
+                return answer;
             }
-            let Some(started) = self.begin(need, &calls[*first].method, prefer, &tried) else { break };
-            if !tried.is_empty() {
-                self.failovers.fetch_add(1, Ordering::Relaxed);
-            }
-            let id = started.id;
-            tried.push(id);
-            let asked: Vec<&Call> = open.iter().map(|index| &calls[*index]).collect();
-            let exchange = self.exchange(started, &asked, self.config.attempt_timeout.min(left), log).await;
-            let endpoint = self.name(id);
-            for (index, reply) in open.into_iter().zip(exchange.replies) {
-                let verdict = reply.verdict.label().to_owned();
-                attempts[index].push(Attempt { endpoint: endpoint.clone(), verdict, took: exchange.took });
-                match (next(&reply.verdict), reply.payload.clone()) {
-                    (Next::Answer, Some(payload)) => outcomes[index] = Some(Ok(payload)),
-                    (Next::Keep, Some(_)) => kept[index] = Some(reply),
-                    // A send that may have been received is not repeated.
-                    (Next::Answer | Next::Keep | Next::GoOn, _)
-                        if exchange.sent && sends(&calls[index].method) == Sends::Once =>
-                    {
-                        let made = std::mem::take(&mut attempts[index]);
-                        outcomes[index] = Some(Err(sent_once(&calls[index], made)));
+            let step = journey.read.next(&mut self.pool(), now());
+            match step {
+                Step::Ask(pick, timeout) => {
+                    if journey.attempts.last().is_some_and(|last| last.endpoint != self.name(pick.id)) {
+                        self.failovers.fetch_add(1, Ordering::Relaxed);
                     }
-                    (Next::Answer | Next::Keep | Next::GoOn, _) => {}
+                    let exchange = self.exchange(self.started(pick), &[journey.call], timeout, log).await;
+                    let endpoint = self.name(pick.id);
+                    if let Some(reply) = exchange.replies.into_iter().next() {
+                        journey.told(self, pick.id, &endpoint, reply, (exchange.sent, exchange.took));
+                    }
                 }
+                Step::Wait(wait) => tokio::time::sleep(wait).await,
+                Step::Done(done) => return journey.end(self, done),
             }
         }
-        let finish = |(index, outcome): (usize, Option<Result<ResponsePayload, Error>>)| match outcome {
-            Some(outcome) => outcome,
-            None => match kept[index].take().and_then(|reply| reply.payload) {
-                Some(payload) => Ok(payload),
-                None => {
-                    let end = if deadline <= now() { End::Late } else { End::NobodyLeft };
-                    let made = std::mem::take(&mut attempts[index]);
-                    Err(self.exhausted(&calls[index].method, need, made, end))
-                }
-            },
-        };
-        outcomes.into_iter().enumerate().map(finish).collect()
     }
 
     /// The error when no endpoint is left.
@@ -129,18 +115,70 @@ impl Shared {
     }
 }
 
-fn next(verdict: &Verdict) -> Next {
-    match verdict {
-        // Deterministic answers are never retried elsewhere (V2).
-        Verdict::Answer
-        | Verdict::Reverted(_)
-        | Verdict::TxRefused(_)
-        | Verdict::Invalid
-        | Verdict::RangeTooLarge { .. } => Next::Answer,
-        Verdict::NotYet | Verdict::Missing { .. } | Verdict::Unclassified | Verdict::Unsupported => {
-            Next::Keep
+/// One call on its way.
+struct Journey<'a> {
+    call: &'a Call,
+    need: Need,
+    read: Read,
+    attempts: Vec<Attempt>,
+    kept: Option<ResponsePayload>,
+    answer: Option<Result<ResponsePayload, Error>>,
+}
+
+impl<'a> Journey<'a> {
+    fn new(shared: &Shared, call: &'a Call, need: Need, prefer: Option<EndpointId>) -> Self {
+        let config = &shared.config;
+        let asks = asks(&call.method, call.params(), &config.shapes);
+        let times = (config.attempt_timeout, config.operation_timeout);
+        let read = Read::new(&shared.pool(), &call.method, asks, need, prefer, &config.read, times, now());
+        Self { call, need, read, attempts: Vec::new(), kept: None, answer: None }
+    }
+
+    fn told(
+        &mut self,
+        shared: &Shared,
+        id: EndpointId,
+        endpoint: &EndpointName,
+        reply: Reply,
+        (sent, took): (bool, Duration),
+    ) {
+        let verdict = reply.verdict.label().to_owned();
+        self.attempts.push(Attempt { endpoint: endpoint.clone(), verdict, took });
+        let null = if reply.is_null() { Null::Yes } else { Null::No };
+        let told = self.read.told(&mut shared.pool(), id, &reply.verdict, null, now());
+        match (told, reply.payload) {
+            (Told::Answer, Some(payload)) => {
+                if self.read.second_opinions() > 0 {
+                    tracing::info!(method = %self.call.method, by = %endpoint, "an endpoint holds what others do not");
+                }
+                self.answer = Some(Ok(payload));
+            }
+            // A send that may have been received is not repeated.
+            (Told::Answer | Told::Keep | Told::Drop, _)
+                if sent && sends(&self.call.method) == Sends::Once =>
+            {
+                self.answer = Some(Err(sent_once(self.call, std::mem::take(&mut self.attempts))));
+            }
+            (Told::Keep, Some(payload)) => self.kept = Some(payload),
+            (Told::Answer | Told::Keep | Told::Drop, _) => {}
         }
-        Verdict::RateLimited { .. } | Verdict::Fault(_) | Verdict::WrongIdentity => Next::GoOn,
+    }
+
+    fn end(mut self, shared: &Shared, done: Done) -> Result<ResponsePayload, Error> {
+        let attempts = std::mem::take(&mut self.attempts);
+        match (done, self.kept) {
+            (Done::Pruned { height, oldest }, _) => {
+                let held = oldest.map_or_else(String::new, |oldest| format!("; the lowest held is {oldest}"));
+                let message =
+                    format!("{}: no endpoint holds block {height} any more{held}", self.call.method);
+                Err(Error::new(ErrorKind::Pruned { height, oldest }, message).with_attempts(attempts))
+            }
+            (Done::Kept | Done::Answered, Some(payload)) => Ok(payload),
+            (Done::Late, _) => Err(shared.exhausted(&self.call.method, self.need, attempts, End::Late)),
+            (Done::Kept | Done::Answered | Done::NobodyLeft, _) => {
+                Err(shared.exhausted(&self.call.method, self.need, attempts, End::NobodyLeft))
+            }
+        }
     }
 }
 

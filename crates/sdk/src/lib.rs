@@ -63,9 +63,10 @@ mod intent;
 pub use alloy;
 pub use backstay_core::{
     BlockRef, Delivery, EndpointName, Error, ErrorKind, Result, Retry,
-    endpoint::{BreakerConfig, EndpointStatus, PoolConfig},
+    endpoint::{BreakerConfig, EndpointStatus, PoolConfig, Role},
     error::Attempt,
-    failure::{RefusalKind, Revert},
+    failure::{DataKind, RefusalKind, Revert},
+    router::{Declared, ReadConfig},
     session::Trail,
     tx::{Grant, Inclusion, Outcome},
 };

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Admission, Breaker, BreakerConfig, EndpointState, EndpointStatus, Header, HeaderWindow, Identity,
+    Admission, Breaker, BreakerConfig, EndpointState, EndpointStatus, Header, HeaderWindow, Holds, Identity,
+    Role,
 };
 use crate::{
-    failure::Verdict,
+    failure::{DataKind, Verdict},
     units::{BlockRef, EndpointName},
 };
 
@@ -86,9 +87,9 @@ pub struct Pool {
 impl Pool {
     /// A pool of endpoints in order of preference. `seed` differs from client to client and keeps their
     /// probes apart.
-    pub fn new(config: PoolConfig, seed: u64, names: impl IntoIterator<Item = EndpointName>) -> Self {
-        let endpoint = |(index, name): (usize, EndpointName)| {
-            EndpointState::new(name, Breaker::new(config.breaker, seed.wrapping_add(index as u64)))
+    pub fn new(config: PoolConfig, seed: u64, names: impl IntoIterator<Item = (EndpointName, Role)>) -> Self {
+        let endpoint = |(index, (name, role)): (usize, (EndpointName, Role))| {
+            EndpointState::new(name, role, Breaker::new(config.breaker, seed.wrapping_add(index as u64)))
         };
         Self { config, endpoints: names.into_iter().enumerate().map(endpoint).collect(), sticky: 0 }
     }
@@ -155,6 +156,58 @@ impl Pool {
             Admission::Probe => Some(Pick { id, probe: true }),
             Admission::No => None,
         }
+    }
+
+    /// Admits a call to this very endpoint, unless it rests.
+    pub fn begin_only(&mut self, id: EndpointId, now: Instant) -> Option<Pick> {
+        let endpoint = &mut self.endpoints[id.0];
+        if endpoint.rests(now).is_some() {
+            return None;
+        }
+        endpoint.calls += 1;
+        Some(Pick { id, probe: endpoint.breaker.admit(now) == Admission::Probe })
+    }
+
+    /// The endpoint that is about to have what is at the frontier: a declared origin that is well, beside at
+    /// least one other endpoint, and not known to lack that height.
+    pub fn origin(&self, kind: DataKind, height: u64, now: Instant) -> Option<EndpointId> {
+        let origin = self.ids().find(|id| self.get(*id).role == Role::Origin)?;
+        let well = self.barred(origin.0, Need::Current).is_none() && self.get(origin).rests(now).is_none();
+        let lacks = self.holds(origin, kind, height) == Holds::Missing;
+        (self.endpoints.len() > 1 && well && !lacks).then_some(origin)
+    }
+
+    /// Whether an endpoint holds data of a kind at a height.
+    pub fn holds(&self, id: EndpointId, kind: DataKind, height: u64) -> Holds {
+        let endpoint = self.get(id);
+        endpoint.head.map_or(Holds::Unknown, |head| endpoint.history.holds(kind, height, head.number))
+    }
+
+    /// Notes that an endpoint answered with data at a height.
+    pub fn history_shown(&mut self, id: EndpointId, kind: DataKind, height: u64) {
+        let endpoint = &mut self.endpoints[id.0];
+        if let Some(head) = endpoint.head {
+            endpoint.history.shown(kind, height, head.number);
+        }
+    }
+
+    /// Notes that an endpoint does not hold data at a height, and the lowest that it says it holds.
+    pub fn history_refused(&mut self, id: EndpointId, kind: DataKind, height: u64, oldest: Option<u64>) {
+        let endpoint = &mut self.endpoints[id.0];
+        if let Some(head) = endpoint.head {
+            endpoint.history.refused(kind, height, oldest, head.number);
+        }
+    }
+
+    /// The lowest height that any endpoint is known to hold.
+    pub fn oldest(&self, kind: DataKind) -> Option<u64> {
+        let held = |endpoint: &EndpointState| endpoint.history.oldest(kind, endpoint.head?.number);
+        self.endpoints.iter().filter_map(held).min()
+    }
+
+    /// Whether an endpoint may serve a need, breaker and rest aside.
+    pub fn may_serve(&self, id: EndpointId, need: Need) -> bool {
+        self.barred(id.0, need).is_none()
     }
 
     /// Tells how a call ended.
@@ -309,6 +362,9 @@ impl Pool {
             Identity::Verified => {}
         }
         match need {
+            Need::AtHeight(_) | Need::Current if endpoint.role == Role::SendOnly => {
+                Some("it is only sent to".into())
+            }
             Need::AtHeight(height) if endpoint.head.is_some_and(|head| head.number >= height) => None,
             Need::AtHeight(_) | Need::Current | Need::Send if endpoint.stale => {
                 let lag = self.frontier().zip(endpoint.head).map(|(top, head)| top.number - head.number);

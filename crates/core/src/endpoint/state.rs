@@ -8,7 +8,7 @@ use std::{
 use alloy_primitives::B256;
 use serde::{Deserialize, Serialize};
 
-use super::{Admission, Breaker, Header, HeaderWindow, Identity};
+use super::{Admission, Breaker, Header, HeaderWindow, History, Identity};
 use crate::units::{BlockRef, EndpointName};
 
 /// How long an endpoint is remembered not to serve a method: nodes are upgraded, gateways have bad moments.
@@ -31,8 +31,25 @@ pub struct EndpointState {
     pub(super) cool_until: Option<Instant>,
     pub(super) unsupported: HashMap<String, Instant>,
     pub(super) well_since: Option<Instant>,
+    pub(super) role: Role,
+    pub(super) history: History,
     pub(super) calls: u64,
     pub(super) faults: u64,
+}
+
+/// What an endpoint is for (E7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Role {
+    /// It is the first to hold fresh data: the own node, a sequencer, a generator. What is about to come is
+    /// waited for there.
+    Origin,
+    /// It is read from and sent to.
+    #[default]
+    Read,
+    /// It is sent to, and never read from.
+    SendOnly,
 }
 
 /// A snapshot of one endpoint, for people and programs.
@@ -54,7 +71,7 @@ pub struct EndpointStatus {
 }
 
 impl EndpointState {
-    pub(super) fn new(name: EndpointName, breaker: Breaker) -> Self {
+    pub(super) fn new(name: EndpointName, role: Role, breaker: Breaker) -> Self {
         Self {
             name,
             identity: Identity::Unknown,
@@ -67,6 +84,8 @@ impl EndpointState {
             cool_until: None,
             unsupported: HashMap::new(),
             well_since: None,
+            role,
+            history: History::default(),
             calls: 0,
             faults: 0,
         }
@@ -90,6 +109,11 @@ impl EndpointState {
     /// Whether its breaker is closed and it is not stale: whether a session may stay on it.
     pub fn is_well(&self) -> bool {
         self.identity == Identity::Verified && self.breaker.is_closed() && !self.stale
+    }
+
+    /// What it is for.
+    pub fn role(&self) -> Role {
+        self.role
     }
 
     /// The highest block of its recent run that is not above a height.

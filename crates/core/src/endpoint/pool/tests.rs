@@ -12,7 +12,8 @@ fn header(number: u64) -> Header {
 
 /// Endpoints `a`, `b`, … at these heads, on a chain of one-second blocks.
 fn pool(heads: &[u64], now: Instant) -> Pool {
-    let names = (0..heads.len()).map(|i| EndpointName::new(((b'a' + i as u8) as char).to_string()));
+    let name = |i: usize| EndpointName::new(((b'a' + i as u8) as char).to_string());
+    let names = (0..heads.len()).map(|i| (name(i), Role::Read));
     let config = PoolConfig { block_time: Some(Duration::from_secs(1)), ..PoolConfig::default() };
     let mut pool = Pool::new(config, 7, names);
     for (index, head) in heads.iter().enumerate() {
@@ -183,7 +184,7 @@ fn a_second_endpoint_corroborates_a_block_only_by_its_hash() {
 #[test]
 fn the_block_time_is_measured_over_the_longest_span() {
     let now = Instant::now();
-    let mut pool = Pool::new(PoolConfig::default(), 7, [EndpointName::from("a")]);
+    let mut pool = Pool::new(PoolConfig::default(), 7, [(EndpointName::from("a"), Role::Read)]);
     assert_eq!(pool.block_time(), UNMEASURED_BLOCK_TIME);
     pool.set_identity(EndpointId(0), Identity::Verified, now);
     pool.on_head(EndpointId(0), Header { timestamp: 1000, ..header(100) }, now);

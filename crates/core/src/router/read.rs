@@ -1,0 +1,413 @@
+//! One read on its way: which endpoint is asked next, and when a miss is believed.
+//!
+//! Three zones, by the height that is asked for and the frontier:
+//!
+//! - **No height, or no known frontier**: one endpoint after another until one answers.
+//! - **The frontier** (R4): at most `frontier_blocks` from the head. A miss is no fault: the block is about to
+//!   come, and the origin is about to have it. It is waited for, at most `frontier_grace`.
+//! - **The deep** (R3): further below. A miss from an endpoint that is not proven to hold the height is not an
+//!   answer: those that are proven are asked, then those of unknown depth.
+
+use std::time::{Duration, Instant};
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use serde::{Deserialize, Serialize};
+
+use super::Asks;
+use crate::{
+    endpoint::{EndpointId, Holds, Need, Pick, Pool},
+    failure::{DataKind, Verdict},
+};
+
+/// The times and bounds of reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct ReadConfig {
+    /// How far from the last observed head a height counts as the frontier, in blocks. Default 256.
+    pub frontier_blocks: u64,
+    /// How long a miss at the frontier is waited out. Default 6 s. A lookup of what never comes takes this
+    /// long, plus, with an origin, one `frontier_retry_timeout` for each endpoint in the worst case.
+    #[serde(with = "humantime_serde")]
+    pub frontier_grace: Duration,
+    /// The longest that one attempt may take once the grace for the origin is over: an endpoint may hang on what
+    /// it cannot have. Default 2 s.
+    #[serde(with = "humantime_serde")]
+    pub frontier_retry_timeout: Duration,
+}
+
+impl Default for ReadConfig {
+    fn default() -> Self {
+        Self {
+            frontier_blocks: 256,
+            frontier_grace: Duration::from_secs(6),
+            frontier_retry_timeout: Duration::from_secs(2),
+        }
+    }
+}
+
+/// One read on its way. Ask [`Read::next`], do what it says, and tell what came of it.
+#[derive(Debug)]
+pub struct Read {
+    method: String,
+    need: Need,
+    prefer: Option<EndpointId>,
+    attempt_timeout: Duration,
+    retry_timeout: Duration,
+    deadline: Instant,
+    zone: Zone,
+    /// The endpoints of this round.
+    tried: Vec<EndpointId>,
+    /// Those that had no data, and how they said so.
+    missed: Vec<(EndpointId, Miss)>,
+    done: Option<Done>,
+    /// Whether a reply was kept that may be handed out when nobody has a better one.
+    kept: bool,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Ask this endpoint, for at most this long.
+    Ask(Pick, Duration),
+    /// Wait for so long, then ask again what is next.
+    Wait(Duration),
+    /// Nothing: the read is over.
+    Done(Done),
+}
+
+/// How a read is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// The last reply is the answer.
+    Answered,
+    /// Nobody has a better answer than the last reply that was kept.
+    Kept,
+    /// No endpoint holds that height any more.
+    Pruned {
+        /// The height that was asked for.
+        height: u64,
+        /// The lowest that any endpoint is known to hold.
+        oldest: Option<u64>,
+    },
+    /// No endpoint is left to ask.
+    NobodyLeft,
+    /// The operation's time is over.
+    Late,
+}
+
+/// What becomes of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It is the answer.
+    Answer,
+    /// It is kept: the answer, if nobody has a better one.
+    Keep,
+    /// It is nothing to hand out.
+    Drop,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Miss {
+    /// `null`.
+    Null,
+    /// An error that says so.
+    Refused,
+}
+
+#[derive(Debug)]
+enum Zone {
+    Anywhere,
+    /// Above the head by more than the window: whoever is asked first has the answer.
+    Beyond,
+    Deep {
+        kind: DataKind,
+        height: u64,
+    },
+    Frontier {
+        kind: DataKind,
+        height: u64,
+        phase: Phase,
+        waits: Box<ExponentialBackoff>,
+        until: Instant,
+    },
+}
+
+/// How far a read at the frontier has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Only the origin is asked, again and again.
+    Origin(EndpointId),
+    /// Everybody is asked, once.
+    Everybody,
+    /// Everybody is asked, again and again: there is no origin.
+    Rounds,
+}
+
+impl Read {
+    /// A read that begins now.
+    #[expect(clippy::too_many_arguments, reason = "each is one fact of the read, given once")]
+    pub fn new(
+        pool: &Pool,
+        method: &str,
+        asks: Asks,
+        need: Need,
+        prefer: Option<EndpointId>,
+        config: &ReadConfig,
+        (attempt_timeout, operation_timeout): (Duration, Duration),
+        now: Instant,
+    ) -> Self {
+        let (zone, need) = match (asks, pool.frontier()) {
+            (Asks::At { kind, height }, Some(frontier)) => {
+                let window = config.frontier_blocks;
+                if height > frontier.number.saturating_add(window) {
+                    (Zone::Beyond, need)
+                } else if height >= frontier.number.saturating_sub(window) {
+                    let until = now + config.frontier_grace;
+                    let phase = pool.origin(kind, height, now).map_or(Phase::Rounds, Phase::Origin);
+                    let waits = Box::new(waits());
+                    (Zone::Frontier { kind, height, phase, waits, until }, Need::AtHeight(height))
+                } else {
+                    (Zone::Deep { kind, height }, Need::AtHeight(height))
+                }
+            }
+            (Asks::At { .. } | Asks::Current | Asks::ByHash, _) => (Zone::Anywhere, need),
+        };
+        Self {
+            method: method.to_owned(),
+            need,
+            prefer,
+            attempt_timeout,
+            retry_timeout: config.frontier_retry_timeout,
+            deadline: now + operation_timeout,
+            zone,
+            tried: Vec::new(),
+            missed: Vec::new(),
+            done: None,
+            kept: false,
+        }
+    }
+
+    /// The endpoints that were asked, this round.
+    pub fn tried(&self) -> &[EndpointId] {
+        &self.tried
+    }
+
+    /// Notes that an endpoint is asked as part of something else, such as a batch.
+    pub fn asked(&mut self, id: EndpointId) {
+        self.tried.push(id);
+    }
+
+    /// What to do next. An [`Step::Ask`] must be followed by [`Read::told`].
+    pub fn next(&mut self, pool: &mut Pool, now: Instant) -> Step {
+        if let Some(done) = self.done {
+            return Step::Done(done);
+        }
+        let left = self.deadline.saturating_duration_since(now);
+        if left.is_zero() {
+            return Step::Done(if self.kept { Done::Kept } else { Done::Late });
+        }
+        let timeout = self.attempt_timeout.min(left);
+        match &mut self.zone {
+            Zone::Anywhere | Zone::Beyond => match self.begin(pool, self.prefer, now) {
+                Some(pick) => Step::Ask(pick, timeout),
+                None => self.over(pool),
+            },
+            Zone::Deep { kind, height } => {
+                let (kind, height) = (*kind, *height);
+                // No extra cost: the usual endpoint first, unless it is known to lack the height.
+                let usual = self.prefer.or_else(|| pool.favourite(now));
+                let lacks = usual.is_none_or(|id| pool.holds(id, kind, height) == Holds::Missing);
+                let preferred = if self.missed.is_empty() && !lacks {
+                    self.prefer
+                } else {
+                    match self.deeper(pool, kind, height) {
+                        Some(deeper) => Some(deeper),
+                        // Nobody else may have it. If nobody was asked, somebody is: bounds are hearsay.
+                        None if self.missed.is_empty() => self.prefer,
+                        None => return self.over(pool),
+                    }
+                };
+                match self.begin(pool, preferred, now) {
+                    Some(pick) => Step::Ask(pick, timeout),
+                    None => self.over(pool),
+                }
+            }
+            Zone::Frontier { phase, waits, until, .. } => match *phase {
+                Phase::Origin(origin) if now < *until => {
+                    if self.tried.is_empty() {
+                        let timeout = timeout.min(until.saturating_duration_since(now));
+                        match pool.begin_only(origin, now) {
+                            Some(pick) => {
+                                self.tried.push(origin);
+                                Step::Ask(pick, timeout)
+                            }
+                            // Its breaker has opened meanwhile.
+                            None => self.ask_everybody(pool, now),
+                        }
+                    } else {
+                        self.tried.clear();
+                        let wait = waits.next().unwrap_or(Duration::from_secs(1));
+                        Step::Wait(wait.min(until.saturating_duration_since(now)))
+                    }
+                }
+                Phase::Origin(_) => self.ask_everybody(pool, now),
+                Phase::Everybody => match self.begin(pool, self.prefer, now) {
+                    Some(pick) => Step::Ask(pick, timeout.min(self.retry_timeout)),
+                    None => self.over(pool),
+                },
+                Phase::Rounds => match pool.begin(self.need, &self.method, self.prefer, &self.tried, now) {
+                    Some(pick) => {
+                        self.tried.push(pick.id);
+                        Step::Ask(pick, timeout)
+                    }
+                    // Waiting helps where somebody spoke and had nothing yet.
+                    None if now < *until && !self.missed.is_empty() => {
+                        self.tried.clear();
+                        let wait = waits.next().unwrap_or(Duration::from_secs(1));
+                        Step::Wait(wait.min(until.saturating_duration_since(now)))
+                    }
+                    None => self.over(pool),
+                },
+            },
+        }
+    }
+
+    /// Tells what an endpoint replied; `null` where its result was `null`.
+    pub fn told(
+        &mut self,
+        pool: &mut Pool,
+        id: EndpointId,
+        verdict: &Verdict,
+        null: Null,
+        now: Instant,
+    ) -> Told {
+        let about = match self.zone {
+            Zone::Deep { kind, height } | Zone::Frontier { kind, height, .. } => Some((kind, height)),
+            Zone::Anywhere | Zone::Beyond => None,
+        };
+        let miss = match (verdict, about) {
+            (Verdict::Answer, Some(_)) if null == Null::Yes => Some(Miss::Null),
+            (Verdict::NotYet, _) => Some(Miss::Refused),
+            (Verdict::Missing { oldest, .. }, _) => {
+                if let Some((kind, height)) = about {
+                    pool.history_refused(id, kind, height, *oldest);
+                }
+                Some(Miss::Refused)
+            }
+            _ => None,
+        };
+        if let Some(miss) = miss {
+            // An archive's null is the answer.
+            let proven = about.is_some_and(|(kind, height)| pool.holds(id, kind, height) == Holds::Proven);
+            let deep = matches!(self.zone, Zone::Deep { .. });
+            if matches!(self.zone, Zone::Beyond) || (deep && proven && miss == Miss::Null) {
+                return self.answer();
+            }
+            self.missed.push((id, miss));
+            self.kept = true;
+            return Told::Keep;
+        }
+        match verdict {
+            Verdict::Answer | Verdict::Reverted(_) => {
+                if let Some((kind, height)) = about {
+                    pool.history_shown(id, kind, height);
+                    if let Zone::Deep { .. } = self.zone {
+                        // What somebody has, those that said `null` to it do not hold.
+                        for (other, miss) in &self.missed {
+                            if *miss == Miss::Null {
+                                pool.history_refused(*other, kind, height, None);
+                            }
+                        }
+                    }
+                }
+                self.answer()
+            }
+            Verdict::TxRefused(_) | Verdict::Invalid | Verdict::RangeTooLarge { .. } => self.answer(),
+            Verdict::Unsupported | Verdict::Unclassified => {
+                self.kept = true;
+                Told::Keep
+            }
+            Verdict::Fault(_) | Verdict::RateLimited { .. } | Verdict::WrongIdentity => {
+                if let Zone::Frontier { phase: Phase::Origin(_), until, .. } = &mut self.zone {
+                    // A fast failure of the origin ends the grace at once.
+                    *until = now;
+                }
+                Told::Drop
+            }
+            // Handled above.
+            Verdict::NotYet | Verdict::Missing { .. } => Told::Drop,
+        }
+    }
+
+    /// How many endpoints beyond the first were asked because the first had nothing: second opinions.
+    pub fn second_opinions(&self) -> usize {
+        match self.zone {
+            Zone::Deep { .. } => self.missed.len(),
+            Zone::Anywhere | Zone::Beyond | Zone::Frontier { .. } => 0,
+        }
+    }
+
+    fn answer(&mut self) -> Told {
+        self.done = Some(Done::Answered);
+        Told::Answer
+    }
+
+    fn begin(&mut self, pool: &mut Pool, prefer: Option<EndpointId>, now: Instant) -> Option<Pick> {
+        if matches!(self.zone, Zone::Beyond) && !self.tried.is_empty() && self.kept {
+            return None;
+        }
+        let pick = pool.begin(self.need, &self.method, prefer, &self.tried, now)?;
+        self.tried.push(pick.id);
+        Some(pick)
+    }
+
+    /// The next endpoint to hold a miss against: those that are proven to hold the height first, then those
+    /// of unknown depth. Those that are known not to hold it are not asked.
+    fn deeper(&self, pool: &Pool, kind: DataKind, height: u64) -> Option<EndpointId> {
+        let open = || pool.ids().filter(|id| !self.tried.contains(id) && pool.may_serve(*id, self.need));
+        let by = |holds: Holds| open().find(|id| pool.holds(*id, kind, height) == holds);
+        by(Holds::Proven).or_else(|| by(Holds::Unknown))
+    }
+
+    fn ask_everybody(&mut self, pool: &mut Pool, now: Instant) -> Step {
+        if let Zone::Frontier { phase, .. } = &mut self.zone {
+            *phase = Phase::Everybody;
+        }
+        self.tried.clear();
+        self.next(pool, now)
+    }
+
+    fn over(&self, pool: &Pool) -> Step {
+        Step::Done(match self.zone {
+            // A refusal by one makes another's null doubtful: it is not proven to hold the height either.
+            Zone::Deep { kind, height } if self.missed.iter().any(|(_, miss)| *miss == Miss::Refused) => {
+                Done::Pruned { height, oldest: pool.oldest(kind) }
+            }
+            _ if self.kept => Done::Kept,
+            _ => Done::NobodyLeft,
+        })
+    }
+}
+
+/// Whether a result was `null`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Null {
+    /// It was.
+    Yes,
+    /// It was something.
+    No,
+}
+
+/// Waits between rounds at the frontier: 50 ms, doubling to a second.
+fn waits() -> ExponentialBackoff {
+    ExponentialBuilder::new()
+        .with_min_delay(Duration::from_millis(50))
+        .with_max_delay(Duration::from_secs(1))
+        .with_factor(2.0)
+        .without_max_times()
+        .build()
+}
+
+#[cfg(test)]
+mod tests;

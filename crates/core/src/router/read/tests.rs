@@ -1,0 +1,284 @@
+use alloy_primitives::B256;
+
+use super::*;
+use crate::{
+    endpoint::{Header, Identity, PoolConfig, Role},
+    failure::FaultKind,
+    units::EndpointName,
+};
+
+const HEAD: u64 = 10_000;
+const STATE: DataKind = DataKind::State;
+const BLOCKS: DataKind = DataKind::Blocks;
+
+fn header(number: u64) -> Header {
+    let hash = |n: u64| B256::left_padding_from(&n.to_be_bytes());
+    Header { number, hash: hash(number), parent: hash(number.saturating_sub(1)), timestamp: number }
+}
+
+/// Endpoints `a`, `b`, ... with these roles, all at the head.
+fn pool(roles: &[Role], now: Instant) -> Pool {
+    let name = |index: usize| EndpointName::new(((b'a' + index as u8) as char).to_string());
+    let names = roles.iter().enumerate().map(|(index, role)| (name(index), *role));
+    let mut pool = Pool::new(PoolConfig::default(), 7, names);
+    for id in pool.ids() {
+        pool.set_identity(id, Identity::Verified, now);
+        pool.on_head(id, header(HEAD), now);
+    }
+    pool
+}
+
+/// What an endpoint says, after so much time.
+#[derive(Clone, Copy)]
+enum Says {
+    Data,
+    Null,
+    Pruned(Option<u64>),
+    NotYet,
+    Dead,
+    /// Nothing, until the attempt times out.
+    Hangs,
+}
+
+/// Runs a read on simulated time. Returns the calls (`a`, `b`), the waits in between (`~`), the end, and the
+/// milliseconds that it took.
+fn run(
+    pool: &mut Pool,
+    (kind, height): (DataKind, u64),
+    mut says: impl FnMut(&str, Duration) -> Says,
+    begun: Instant,
+) -> (String, Done, u64) {
+    let asks = Asks::At { kind, height };
+    let times = (Duration::from_secs(20), Duration::from_secs(60));
+    let mut now = begun;
+    let mut read = Read::new(pool, "m", asks, Need::Current, None, &ReadConfig::default(), times, now);
+    let mut story = String::new();
+    for _ in 0..1_000 {
+        match read.next(pool, now) {
+            Step::Done(done) => return (story, done, (now - begun).as_millis() as u64),
+            Step::Wait(wait) => {
+                assert!(!wait.is_zero(), "a wait that does not end: {story}");
+                story.push('~');
+                now += wait;
+            }
+            Step::Ask(pick, timeout) => {
+                let name = pool.get(pick.id).name.as_str().to_owned();
+                story.push_str(&name);
+                let (verdict, null, took) = match says(&name, now - begun) {
+                    Says::Data => (Verdict::Answer, Null::No, 1),
+                    Says::Null => (Verdict::Answer, Null::Yes, 1),
+                    Says::Pruned(oldest) => (Verdict::Missing { kind, oldest }, Null::No, 1),
+                    Says::NotYet => (Verdict::NotYet, Null::No, 1),
+                    Says::Dead => (Verdict::Fault(FaultKind::Refused), Null::No, 1),
+                    Says::Hangs => (Verdict::Fault(FaultKind::Timeout), Null::No, timeout.as_millis() as u64),
+                };
+                now += Duration::from_millis(took);
+                pool.end(pick, "m", &verdict, now);
+                read.told(pool, pick.id, &verdict, null, now);
+            }
+        }
+    }
+    panic!("it does not end: {story}");
+}
+
+/// The same answers whatever the time.
+fn always(answers: &'static [(&'static str, Says)]) -> impl FnMut(&str, Duration) -> Says {
+    move |name, _| answers.iter().find(|(other, _)| *other == name).expect("every endpoint has its answer").1
+}
+
+mod deep {
+    use super::*;
+
+    #[test]
+    fn a_miss_of_a_pruned_node_goes_to_an_archive_and_is_learned() {
+        let now = Instant::now();
+        for miss in [Says::Null, Says::Pruned(None)] {
+            let mut pool = pool(&[Role::Read; 3], now);
+            let mut ask = |height| {
+                let says = move |name: &str, _| match name {
+                    "c" => Says::Data,
+                    _ => miss,
+                };
+                run(&mut pool, (BLOCKS, height), says, now)
+            };
+            assert_eq!(ask(50).0, "abc");
+            assert_eq!(ask(50), ("c".into(), Done::Answered, 1), "known by now");
+            assert_eq!(
+                ask(40),
+                ("c".into(), Done::Answered, 1),
+                "deeper than where a and b are known to end"
+            );
+            assert_eq!(ask(60).0, "ac", "a may hold this one; then c, which is proven");
+        }
+    }
+
+    #[test]
+    fn an_archives_null_is_the_answer() {
+        let now = Instant::now();
+        let mut pool = pool(&[Role::Read; 3], now);
+        pool.history_shown(EndpointId(0), BLOCKS, 1);
+        let got = run(&mut pool, (BLOCKS, 50), always(&[("a", Says::Null)]), now);
+        assert_eq!(got, ("a".into(), Done::Answered, 1));
+    }
+
+    #[test]
+    fn those_that_are_proven_are_asked_before_those_of_unknown_depth() {
+        let now = Instant::now();
+        let mut pool = pool(&[Role::Read; 4], now);
+        pool.history_shown(EndpointId(3), STATE, 1);
+        pool.history_refused(EndpointId(1), STATE, 500, None);
+        let answers = always(&[("a", Says::Pruned(None)), ("d", Says::Dead), ("c", Says::Data)]);
+        assert_eq!(run(&mut pool, (STATE, 50), answers, now).0, "adc", "b is known not to hold it");
+    }
+
+    #[test]
+    fn when_nobody_holds_it_the_error_names_the_lowest_that_anybody_does() {
+        let now = Instant::now();
+        let mut pool = pool(&[Role::Read; 2], now);
+        let answers = always(&[("a", Says::Pruned(Some(9_000))), ("b", Says::Pruned(Some(8_000)))]);
+        let (story, done, _) = run(&mut pool, (STATE, 50), answers, now);
+        assert_eq!((story.as_str(), done), ("ab", Done::Pruned { height: 50, oldest: Some(8_000) }));
+    }
+
+    #[test]
+    fn nulls_of_unknown_depth_stay_null_once_everybody_was_asked() {
+        let now = Instant::now();
+        let answers = always(&[("a", Says::Null), ("b", Says::Null)]);
+        let got = run(&mut pool(&[Role::Read; 2], now), (BLOCKS, 50), answers, now);
+        assert_eq!(got, ("ab".into(), Done::Kept, 2));
+    }
+
+    #[test]
+    fn faults_are_not_misses() {
+        let now = Instant::now();
+        let answers = always(&[("a", Says::Dead), ("b", Says::Dead)]);
+        let got = run(&mut pool(&[Role::Read; 2], now), (STATE, 50), answers, now);
+        assert_eq!(got, ("ab".into(), Done::NobodyLeft, 2));
+    }
+}
+
+mod frontier {
+    use super::*;
+
+    fn origin_first() -> [Role; 3] {
+        [Role::Origin, Role::Read, Role::Read]
+    }
+
+    #[test]
+    fn what_is_there_costs_one_call() {
+        let now = Instant::now();
+        let got = run(&mut pool(&origin_first(), now), (BLOCKS, HEAD), always(&[("a", Says::Data)]), now);
+        assert_eq!(got, ("a".into(), Done::Answered, 1));
+    }
+
+    #[test]
+    fn an_origin_that_is_late_is_waited_for_alone() {
+        let now = Instant::now();
+        let late = |_: &str, at: Duration| match at < Duration::from_secs(1) {
+            true => Says::Null,
+            false => Says::Data,
+        };
+        let (story, done, took) = run(&mut pool(&origin_first(), now), (BLOCKS, HEAD + 1), late, now);
+        assert!(story.chars().all(|step| "a~".contains(step)), "{story}");
+        assert_eq!(done, Done::Answered);
+        assert!((1_000..2_000).contains(&took), "{took}");
+    }
+
+    #[test]
+    fn a_fast_failure_of_the_origin_ends_the_grace_at_once() {
+        let now = Instant::now();
+        let answers = always(&[("a", Says::Dead), ("b", Says::Data)]);
+        let got = run(&mut pool(&origin_first(), now), (BLOCKS, HEAD), answers, now);
+        assert_eq!(got, ("aab".into(), Done::Answered, 3), "the whole chain, the origin included");
+    }
+
+    #[test]
+    fn a_stall_of_the_origin_costs_at_most_the_grace() {
+        let now = Instant::now();
+        let answers = always(&[("a", Says::Hangs), ("b", Says::Data)]);
+        let (story, done, took) = run(&mut pool(&origin_first(), now), (BLOCKS, HEAD), answers, now);
+        assert_eq!((story.as_str(), done), ("aab", Done::Answered));
+        assert_eq!(took, 6_000 + 2_000 + 1);
+    }
+
+    #[test]
+    fn an_open_breaker_of_the_origin_suspends_the_grace() {
+        let now = Instant::now();
+        let mut pool = pool(&origin_first(), now);
+        for _ in 0..5 {
+            pool.end(Pick { id: EndpointId(0), probe: false }, "m", &Verdict::Fault(FaultKind::Refused), now);
+        }
+        let got = run(&mut pool, (BLOCKS, HEAD), always(&[("b", Says::Data)]), now);
+        assert_eq!(got, ("b".into(), Done::Answered, 1));
+    }
+
+    #[test]
+    fn an_origin_that_does_not_hold_a_deep_block_is_not_waited_for() {
+        let now = Instant::now();
+        let mut pool = pool(&origin_first(), now);
+        pool.history_refused(EndpointId(0), BLOCKS, HEAD - 100, None);
+        let (story, done, _) =
+            run(&mut pool, (BLOCKS, HEAD - 200), always(&[("a", Says::Null), ("b", Says::Data)]), now);
+        assert_eq!((story.as_str(), done), ("ab", Done::Answered));
+    }
+
+    #[test]
+    fn what_never_comes_ends_with_the_miss_after_the_grace_and_one_round() {
+        let now = Instant::now();
+        let answers = always(&[("a", Says::Null), ("b", Says::Hangs), ("c", Says::Null)]);
+        let (story, done, took) = run(&mut pool(&origin_first(), now), (BLOCKS, HEAD + 5), answers, now);
+        assert!(story.ends_with("abc"), "{story}");
+        assert_eq!(done, Done::Kept);
+        assert!((8_000..8_100).contains(&took), "the grace, and what b may hang: {took}");
+    }
+
+    #[test]
+    fn without_an_origin_everybody_is_asked_round_by_round_within_the_grace() {
+        let now = Instant::now();
+        let late = |name: &str, at: Duration| match name == "b" && at >= Duration::from_millis(400) {
+            true => Says::Data,
+            false => Says::NotYet,
+        };
+        let (story, done, took) = run(&mut pool(&[Role::Read; 2], now), (STATE, HEAD + 1), late, now);
+        assert!(story.starts_with("ab~ab~"), "{story}");
+        assert_eq!(done, Done::Answered);
+        assert!(took < 1_000, "{took}");
+    }
+
+    #[test]
+    fn a_single_endpoint_is_asked_again_within_the_grace() {
+        let now = Instant::now();
+        for role in [Role::Read, Role::Origin] {
+            let late = |_: &str, at: Duration| match at < Duration::from_secs(2) {
+                true => Says::Null,
+                false => Says::Data,
+            };
+            let (_, done, took) = run(&mut pool(&[role], now), (BLOCKS, HEAD + 1), late, now);
+            assert_eq!(done, Done::Answered);
+            assert!(took < 3_500, "{took}");
+        }
+    }
+
+    #[test]
+    fn dead_endpoints_are_not_waited_for() {
+        let now = Instant::now();
+        let got = run(&mut pool(&[Role::Read], now), (BLOCKS, HEAD), always(&[("a", Says::Dead)]), now);
+        assert_eq!(got, ("a".into(), Done::NobodyLeft, 1));
+    }
+
+    #[test]
+    fn far_above_the_head_whoever_is_asked_first_has_the_answer() {
+        let now = Instant::now();
+        let got =
+            run(&mut pool(&origin_first(), now), (BLOCKS, HEAD + 257), always(&[("a", Says::Null)]), now);
+        assert_eq!(got.0, "a");
+    }
+}
+
+#[test]
+fn an_endpoint_that_is_only_sent_to_is_never_read_from() {
+    let now = Instant::now();
+    let mut pool = pool(&[Role::SendOnly, Role::Read], now);
+    let got = run(&mut pool, (BLOCKS, 50), always(&[("b", Says::Data)]), now);
+    assert_eq!(got, ("b".into(), Done::Answered, 1));
+}
