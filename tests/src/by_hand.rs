@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use alloy::{
     network::EthereumWallet,
-    primitives::B256,
-    providers::{Provider, ProviderBuilder},
+    primitives::{B256, TxHash},
+    providers::{DynProvider, Provider, ProviderBuilder},
     rpc::client::RpcClient,
     signers::local::PrivateKeySigner,
     transports::{http::Http, layers::FallbackLayer},
@@ -54,15 +54,26 @@ async fn attempt(
         Err(error) if error.as_decoded_error::<ContextGraphs::TooLowAllowance>().is_some() => {
             let token = Token::new(contracts.token, &provider);
             let approve = token.approve(contracts.graphs, deposit).send().await.context("approve")?;
-            let receipt = approve.get_receipt().await.context("the approve's receipt")?;
-            ensure!(receipt.status(), "the approve reverted");
+            let succeeded = included(&provider, *approve.tx_hash()).await.context("the approve's receipt")?;
+            ensure!(succeeded, "the approve reverted");
             let allowance = token.allowance(owner, contracts.graphs).call().await.context("allowance")?;
             ensure!(allowance >= deposit, "the allowance reads {allowance} after the approve");
             graphs.createContextGraph(key).send().await.context("register, after the approve")?
         }
         Err(error) => return Err(error).context("register"),
     };
-    let receipt = pending.get_receipt().await.context("the registration's receipt")?;
-    ensure!(receipt.status(), "the registration reverted");
+    let succeeded = included(&provider, *pending.tx_hash()).await.context("the registration's receipt")?;
+    ensure!(succeeded, "the registration reverted");
     Ok(())
+}
+
+/// Waits for a receipt, and tells whether the transaction succeeded. Alloy's own `get_receipt` waits for a block
+/// that it has seen; over endpoints that are raced it can miss that block, and then waits for ever.
+async fn included(provider: &DynProvider, hash: TxHash) -> anyhow::Result<bool> {
+    loop {
+        if let Some(receipt) = provider.get_transaction_receipt(hash).await? {
+            return Ok(receipt.status());
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
 }
