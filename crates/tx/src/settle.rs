@@ -79,6 +79,7 @@ impl Driver {
                 // Whoever signed these bytes may still be alive: from here on its records are refused.
                 ledger.append(vec![Record::Resumed]).await?;
             }
+            let mut asked_at = self.height();
             loop {
                 let submission = session.submit(&attempt.raw, attempt.hash).await;
                 note(session, &submission);
@@ -106,7 +107,6 @@ impl Driver {
                     return Ok(Settled::Displaced);
                 }
                 let sent_at = self.height();
-                let mut asked_at = sent_at;
                 // Two blocks without it: a pool may have lost it, or never had it. When none has taken it, the
                 // next block may change their minds, or a moment on a chain that is idle without it.
                 let (patience, again_at) = match answer {

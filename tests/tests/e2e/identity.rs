@@ -20,7 +20,7 @@ const OTHER_GENESIS: u64 = 1_700_000_000;
 
 /// A chain that shares the stage's history up to its head, and has gone on by itself since, as the stage
 /// has.
-async fn private_branch(stage: &Stage) -> Anvil {
+pub(crate) async fn private_branch(stage: &Stage) -> Anvil {
     let fork = Anvil::builder().fork(stage.chain.url()).launch().await.expect("anvil forks");
     for chain in [&fork, &stage.chain] {
         // Blocks without a difference would be the same blocks.

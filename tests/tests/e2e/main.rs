@@ -6,6 +6,7 @@ mod batches;
 mod fleets;
 mod flows;
 mod health;
+mod hostile;
 mod identity;
 mod intents;
 mod keys;
