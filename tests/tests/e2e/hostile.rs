@@ -380,7 +380,7 @@ async fn grants_that_were_narrowed_bind_a_plan_that_was_written_down_before() {
     let client = stage.client(&fleet, &signer).await;
     let small = Grant { cap: cap - U256::ONE, ..stage.grant() };
     // Without a grant nobody says who the spender was to be.
-    for (grants, spender, held) in [(vec![small], spender, Some(small.cap)), (vec![], Address::ZERO, None)] {
+    for (grants, spender, held) in [(vec![small], spender, Some(small.cap)), (vec![], spender, None)] {
         let again =
             grants.into_iter().fold(stage.register(&client, "a"), |intent, grant| intent.grant(grant));
         let again = again.send().await.expect("it is open");
