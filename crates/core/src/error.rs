@@ -103,6 +103,13 @@ pub enum ErrorKind {
         /// The account, where the request names one.
         account: Option<Address>,
     },
+    /// There is no contract at the address that was to be called with data.
+    NoContractCode {
+        /// The address.
+        address: Address,
+        /// Where that was seen.
+        block: BlockRef,
+    },
     /// The account cannot pay for value and gas.
     InsufficientFunds {
         /// The account.
@@ -137,7 +144,8 @@ pub enum Retry {
     Exhausted,
 }
 
-/// What may have happened on chain.
+/// What may have happened on chain: to the transaction that the error is about, and for an intent to its own call
+/// and to a recovery step whose fate is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {

@@ -277,7 +277,12 @@ impl Shared {
         }
         match (facts.genesis, genesis) {
             (Some(shown), Some(right)) if shown != right => {
-                Some(format!("another history: its block 0 is {shown}, not {right}"))
+                let whence = if self.config.genesis.is_some() {
+                    "configured"
+                } else {
+                    "known, from the journal or the others"
+                };
+                Some(format!("another history: its block 0 is {shown}, not {right} as is {whence}"))
             }
             _ => None,
         }

@@ -77,6 +77,7 @@ impl Shared {
         };
         let mut tried = Vec::new();
         let mut sent_to = 0;
+        let mut searched = false;
         let mut said = Said::default();
         let mut by = None;
         let call = self.call("eth_sendRawTransaction", &format!("[\"{raw}\"]"));
@@ -124,6 +125,9 @@ impl Shared {
                     Search::Once
                 }
             };
+            // The budget is that of the whole submission.
+            let search = if searched { Search::Once } else { search };
+            searched |= search == Search::Budget;
             if self.knows(hash, id, search, &log).await {
                 by = Some(id);
                 break;

@@ -126,7 +126,15 @@ impl Flow for AllowanceFlow {
             Error::new(ErrorKind::Recovery, message).with_retry(Retry::Later).with_source(cause)
         })?;
         if allowance >= needed {
-            return Ok(Vec::new());
+            if context.block().number > failure.block.number {
+                // It came between the failure and this look.
+                return Ok(Vec::new());
+            }
+            let message = format!(
+                "{spender} may already spend {allowance} of {token}, which covers {needed}, and the call still \
+                 reverts; is {spender}, the grant's spender, the contract that takes the tokens?"
+            );
+            return Err(Error::new(ErrorKind::Recovery, message));
         }
         let approve = IERC20::approveCall { spender, amount: needed };
         let read = IERC20::allowanceCall { owner: context.account(), spender };

@@ -10,4 +10,4 @@ mod runner;
 
 pub use allowance::AllowanceFlow;
 pub use flow::{Flow, PlanContext};
-pub use runner::{RecoveryConfig, Runner};
+pub use runner::{RecoveryConfig, Run, Runner};

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use alloy::primitives::{Address, Bytes, U256};
@@ -31,11 +32,14 @@ const LOOKS: u32 = 8;
 pub struct RecoveryConfig {
     /// Recovery rounds for one intent (F4). Default 2; 0 turns recovery off.
     pub max_rounds: u32,
+    /// How long a flow may take to make a plan. Default 60 s.
+    #[serde(with = "humantime_serde")]
+    pub plan_timeout: Duration,
 }
 
 impl Default for RecoveryConfig {
     fn default() -> Self {
-        Self { max_rounds: 2 }
+        Self { max_rounds: 2, plan_timeout: Duration::from_secs(60) }
     }
 }
 
@@ -49,6 +53,20 @@ pub struct Runner {
     flows: Vec<Arc<dyn Flow>>,
     config: RecoveryConfig,
     allowances: Mutex<HashMap<Allowance, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// One run of one intent: its session, and the allowances that it holds while it lasts.
+#[derive(Debug)]
+pub struct Run {
+    session: Session,
+    _lines: Vec<tokio::sync::OwnedMutexGuard<()>>,
+}
+
+impl Run {
+    /// Its session.
+    pub const fn session(&self) -> &Session {
+        &self.session
+    }
 }
 
 /// An ERC-20 allowance.
@@ -70,17 +88,19 @@ impl Runner {
         &self.driver
     }
 
-    /// Begins the session of an intent: fenced where its journal, this process and the endpoints have come
-    /// to, whichever is highest.
+    /// Begins a run of an intent: waits until no other intent holds its allowances, then begins a session, fenced
+    /// where its journal, this process and the endpoints have come to, whichever is highest.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Unavailable`] when no endpoint can be pinned.
-    pub fn session(&self, ledger: &Ledger) -> Result<Session> {
+    pub async fn begin(&self, ledger: &Ledger) -> Result<Run> {
+        let lines = self.hold_allowances(ledger).await;
         let intent = ledger.intent();
         let newest = self.driver.newest_block(intent.account);
         let fence = intent.fence.into_iter().chain(newest).max_by_key(|block| block.number);
-        Session::begin(self.driver.endpoints(), fence)
+        let session = Session::begin(self.driver.endpoints(), fence)?;
+        Ok(Run { session, _lines: lines })
     }
 
     /// Does what is due until nothing is. A run and a resumed run are the same: both start from the records.
@@ -92,8 +112,8 @@ impl Runner {
     /// # Cancel safety
     ///
     /// Dropping it leaves the intent as if the process had been killed: read it from the journal again.
-    pub async fn run(&self, ledger: &mut Ledger, session: &Session) -> Result<Outcome> {
-        let _lines = self.hold_allowances(ledger).await;
+    pub async fn run(&self, ledger: &mut Ledger, run: &Run) -> Result<Outcome> {
+        let session = &run.session;
         // The step whose bytes this very run has signed and not sent yet.
         let mut fresh = None;
         // Rounds that this run has begun, and looks that it has taken again: both end.
@@ -198,30 +218,44 @@ impl Runner {
     ) -> Result<()> {
         let name = flow.name();
         session.step(name).await;
-        let last_round = self.last_round(ledger, session).await?;
         let rounds = ledger.intent().rounds.len();
         let ended = |why: String| Err(reverted(failure).context(format_args!("{name}: {why}")));
-        match admit_round(ledger.intent(), name, diagnosis, last_round, self.config.max_rounds) {
-            RoundVerdict::Go => {}
-            RoundVerdict::Exhausted => return ended(format!("{rounds} recovery rounds did not help")),
-            RoundVerdict::NoProgress => {
-                return ended(
-                    "its plan was carried out and still holds, and the call fails as before".into(),
-                );
-            }
+        let max_rounds = self.config.max_rounds;
+        let exhausted = || {
+            ended(format!(
+                "{rounds} recovery rounds have run for this key, and `recovery.max_rounds` is {max_rounds}; raise it, \
+                 or use another key once the cause is gone"
+            ))
+        };
+        if ledger.intent().rounds_signed() >= max_rounds as usize {
+            return exhausted();
         }
         let grants = ledger.intent().grants.clone();
         let context = PlanContext::new(session, ledger.intent().account, &grants);
         // Both causes are kept: why recovery was needed, and why it failed (F3).
         let both =
             |error: Error| error.context(format_args!("{name}, recovering from a revert ({diagnosis})"));
-        let steps = flow.plan(&context, failure).await.map_err(both)?;
+        let planning = tokio::time::timeout(self.config.plan_timeout, flow.plan(&context, failure));
+        let steps = match planning.await {
+            Ok(steps) => steps.map_err(both)?,
+            Err(_) => return ended(format!("its plan was not made within {:?}", self.config.plan_timeout)),
+        };
         if steps.is_empty() {
             // Seen at a later block than the failure: the cause may be gone by itself.
             if session.fence().number > failure.block.number && goes <= LOOKS {
                 return Ok(());
             }
             return ended("on a closer look there is nothing to be done about it".into());
+        }
+        let last_round = self.last_round(ledger, session, &steps).await?;
+        match admit_round(ledger.intent(), name, diagnosis, last_round, max_rounds) {
+            RoundVerdict::Go => {}
+            RoundVerdict::Exhausted => return exhausted(),
+            RoundVerdict::NoProgress => {
+                return ended(
+                    "its plan was carried out and still holds, and the call fails as before".into(),
+                );
+            }
         }
         for step in &steps {
             authorise(&step.call, &grants)?;
@@ -235,9 +269,13 @@ impl Runner {
         Ok(())
     }
 
-    /// Whether what the last round set out to do still holds. Without conditions to look at, it does.
-    async fn last_round(&self, ledger: &Ledger, session: &Session) -> Result<LastRound> {
-        let steps: &[PlanStep] = ledger.intent().rounds.last().map_or(&[], |round| &round.steps);
+    /// Whether another round would do what the last one did, and that still holds. Without conditions to look
+    /// at, it does.
+    async fn last_round(&self, ledger: &Ledger, session: &Session, steps: &[PlanStep]) -> Result<LastRound> {
+        let Some(last) = ledger.intent().rounds.last() else { return Ok(LastRound::Undone) };
+        if last.steps != steps {
+            return Ok(LastRound::Undone);
+        }
         for check in steps.iter().filter_map(|step| step.until.as_ref()) {
             if !holds(session, check).await? {
                 return Ok(LastRound::Undone);

@@ -138,7 +138,12 @@ impl Builder {
     pub async fn connect(self) -> Result<Client> {
         let Self { config, signers, flows, journal } = self;
         config.tx.validate()?;
-        let accounts: Vec<Address> = signers.iter().map(|signer| signer.address()).collect();
+        let mut accounts: Vec<Address> = Vec::new();
+        for signer in &signers {
+            if !accounts.contains(&signer.address()) {
+                accounts.push(signer.address());
+            }
+        }
         let journal = match journal {
             Some(journal) => journal,
             None => open_journal(&config, accounts.is_empty()).await?,

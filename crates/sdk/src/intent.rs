@@ -11,7 +11,7 @@ use alloy::{
     sol_types::SolCall,
 };
 use backstay_core::{
-    Delivery, Error, ErrorKind, Result,
+    Delivery, Error, ErrorKind, Result, Retry,
     session::Trail,
     tx::{Content, Grant, Outcome, Record},
 };
@@ -74,6 +74,9 @@ impl IntentBuilder {
     }
 
     /// The account that signs. Default: the account of the client's only signer.
+    ///
+    /// It is not part of what the key stands for: an intent that is there under the key stays with the account
+    /// that it was opened for.
     pub fn from(mut self, account: Address) -> Self {
         self.from = Some(account);
         self
@@ -236,8 +239,12 @@ async fn drive(
         return Ok(outcome.clone());
     }
     loop {
-        let result = match session(runner, &ledger, shown) {
-            Ok(session) => runner.run(&mut ledger, session).await,
+        let result = match runner.begin(&ledger).await {
+            Ok(run) => {
+                // The trail that the handle shows is the first run's; others are rare, and go on from there.
+                shown.get_or_init(|| run.session().clone());
+                runner.run(&mut ledger, &run).await
+            }
             Err(error) => Err(error),
         };
         match result {
@@ -245,8 +252,8 @@ async fn drive(
                 let stored = journal.load(chain_id, &key).await?;
                 ledger = Ledger::new(journal.clone(), &stored.ok_or(error)?)?;
             }
-            // Its own bytes exist, whatever the error is about: only the chain says what became of them.
-            Err(error) if ledger.intent().effect_is_signed() && error.delivery() == Delivery::NotSent => {
+            // Bytes exist, whatever the error is about: only the chain says what became of them.
+            Err(error) if ledger.intent().may_be_sent() && error.delivery() != Delivery::Unknown => {
                 return Err(error.with_delivery(Delivery::Unknown));
             }
             other => return other,
@@ -254,16 +261,6 @@ async fn drive(
     }
 }
 
-/// The session of this run, begun when it is first needed.
-fn session<'a>(runner: &Runner, ledger: &Ledger, shown: &'a OnceLock<Session>) -> Result<&'a Session> {
-    match shown.get() {
-        Some(session) => Ok(session),
-        None => {
-            let session = runner.session(ledger)?;
-            Ok(shown.get_or_init(|| session))
-        }
-    }
-}
 /// The account that signs.
 fn account(accounts: &[Address], named: Option<Address>) -> Result<Address> {
     let missing =
@@ -302,5 +299,5 @@ fn closed(key: &str) -> Error {
         "the run of intent `{key}` is gone: the client was dropped, or a flow of its panicked; send it again under \
          its key"
     );
-    Error::new(ErrorKind::Closed, message)
+    Error::new(ErrorKind::Closed, message).with_retry(Retry::Later).with_delivery(Delivery::Unknown)
 }

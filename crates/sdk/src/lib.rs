@@ -79,6 +79,8 @@ pub use intent::{Intent, IntentBuilder};
 
 /// What recovery flows are written with.
 pub mod recovery {
+    /// What an implementation of [`Flow`] is annotated with.
+    pub use async_trait::async_trait;
     pub use backstay_core::{
         recovery::{Diagnosis, Failure},
         tx::{Check, Content, PlanStep},

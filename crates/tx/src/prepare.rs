@@ -67,6 +67,7 @@ impl Driver {
             Ok(gas) => gas,
             Err(failure) => return Ok(Prepared::Failed(Box::new(failure))),
         };
+        self.check_code(session, call).await?;
         let gas_limit = gas.saturating_add(gas.saturating_mul(self.config.gas_margin) / 100);
         let price = self.price(session).await?;
         self.check_funds(session, account, call, gas_limit, price).await?;
@@ -166,6 +167,24 @@ impl Driver {
         }
     }
 
+    /// Data that is sent where there is no contract does nothing, and succeeds: mostly an address is wrong.
+    async fn check_code(&self, session: &Session, call: &Content) -> Result<()> {
+        if call.input.is_empty() {
+            return Ok(());
+        }
+        let code = value(session, "eth_getCode", &json!([call.to, "latest"]).to_string()).await?;
+        if code.trim_matches('"') != "0x" {
+            return Ok(());
+        }
+        let block = session.fence();
+        let message = format!(
+            "there is no contract at {} in block {block}, so a call would do nothing; nothing was sent; check the \
+             address and the chain",
+            call.to
+        );
+        Err(Error::new(ErrorKind::NoContractCode { address: call.to, block }, message))
+    }
+
     async fn price(&self, session: &Session) -> Result<Price> {
         let provider = session.provider::<AnyNetwork>();
         let price = match provider.estimate_eip1559_fees().await {
@@ -179,7 +198,19 @@ impl Driver {
             },
             Err(error) => return Err(read_error(&error)),
         };
-        Ok(price.capped(self.config.max_fee_per_gas))
+        match self.config.max_fee_per_gas {
+            None => Ok(price),
+            Some(cap) if cap < price.floor() => {
+                let message = format!(
+                    "`tx.max_fee_per_gas` is {cap} wei, and a unit of gas costs {} now; nothing was signed; raise it, \
+                     or send the intent again when gas is cheaper",
+                    price.floor()
+                );
+                let kind = ErrorKind::TxRefused(RefusalKind::FeeBelowBaseFee);
+                Err(Error::new(kind, message).with_retry(Retry::Later))
+            }
+            Some(cap) => Ok(price.capped(cap)),
+        }
     }
 
     async fn check_funds(
@@ -209,8 +240,15 @@ impl Price {
         }
     }
 
-    fn capped(self, cap: Option<u128>) -> Self {
-        let cap = cap.unwrap_or(u128::MAX);
+    /// The least that a unit of gas costs now. The estimate allows for twice the base fee.
+    const fn floor(self) -> u128 {
+        match self {
+            Self::Eip1559 { max_fee, max_priority_fee } => max_fee.saturating_sub(max_priority_fee) / 2,
+            Self::Legacy { gas_price } => gas_price,
+        }
+    }
+
+    fn capped(self, cap: u128) -> Self {
         match self {
             Self::Eip1559 { max_fee, max_priority_fee } => Self::Eip1559 {
                 max_fee: max_fee.min(cap),

@@ -1,6 +1,6 @@
 //! Broadcast and wait: everything after the first byte may have left.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use alloy::primitives::{Address, Bytes, TxHash, U64};
 use backstay_core::{
@@ -35,8 +35,8 @@ pub enum Freshness {
 pub enum Settled {
     /// It is in a block, and that is written down. The session is fenced there.
     Included(Inclusion),
-    /// Its nonce went to another transaction, which was found in a block; that is written down, and the step
-    /// can be prepared anew.
+    /// Its nonce went to another transaction, which was found in a block, final where an endpoint may have these
+    /// bytes; that is written down, and the step can be prepared anew.
     Displaced,
     /// Every endpoint refused it, for a reason for which no pool ever keeps it. Its nonce is free again, and
     /// that is written down.
@@ -69,6 +69,7 @@ impl Driver {
     ) -> Result<Settled> {
         let deadline = Instant::now() + self.config.inclusion_timeout;
         let mut said = None;
+        let mut displaced = None;
         let waiting = async {
             session.step(ledger.intent().label_of(step)).await;
             if freshness == Freshness::MaybeSent {
@@ -96,15 +97,18 @@ impl Driver {
                     ledger.append(vec![submitted]).await.map_err(after_sending)?;
                     said = Some(answer);
                 }
-                // Bytes that an endpoint may have keep their nonce: a reorganisation could bring them back.
                 if answer == SendAnswer::Refused(RefusalKind::NonceTooLow)
-                    && freshness == Freshness::Fresh
                     && let Some(other) = self.displaced_by(ledger, session, step, attempt).await?
                 {
-                    ledger.append(vec![Record::Released { nonce: attempt.nonce }]).await?;
-                    let text = format!("nonce {} was used by {other}", attempt.nonce);
-                    session.note(What::Note { text });
-                    return Ok(Settled::Displaced);
+                    // Bytes that an endpoint may have keep their nonce until that is final: a reorganisation
+                    // could bring them back.
+                    if freshness == Freshness::Fresh || self.is_final(session, other.block).await {
+                        ledger.append(vec![Record::Released { nonce: attempt.nonce }]).await?;
+                        session.note(What::Note { text: other.to_string() });
+                        return Ok(Settled::Displaced);
+                    }
+                    session.note(What::Note { text: format!("{other}; waiting until that is final") });
+                    displaced = Some(other);
                 }
                 let sent_at = self.height();
                 // Two blocks without it: a pool may have lost it, or never had it. When none has taken it, the
@@ -130,7 +134,7 @@ impl Driver {
         };
         match tokio::time::timeout_at(deadline, waiting).await {
             Ok(settled) => settled,
-            Err(_) => Err(self.too_late(attempt, said)),
+            Err(_) => Err(self.too_late(attempt, said, displaced)),
         }
     }
 
@@ -239,7 +243,7 @@ impl Driver {
         session: &Session,
         step: StepId,
         attempt: &Attempt,
-    ) -> Result<Option<TxHash>> {
+    ) -> Result<Option<Displaced>> {
         let account = ledger.intent().account;
         let fence = session.step(ledger.intent().label_of(step)).await;
         if count(session, account).await? <= attempt.nonce {
@@ -254,17 +258,26 @@ impl Driver {
                 transaction.from == account && transaction.nonce.to::<u64>() == attempt.nonce
             });
             if let Some(used) = used {
-                return Ok((used.hash != attempt.hash).then_some(used.hash));
+                let other = Displaced { nonce: attempt.nonce, by: used.hash, block: number };
+                return Ok((used.hash != attempt.hash).then_some(other));
             }
         }
         Ok(None)
+    }
+
+    /// Whether a block can no longer be reorganised away, by what the pin calls final.
+    async fn is_final(&self, session: &Session, block: u64) -> bool {
+        let finalized = session.read("eth_getBlockByNumber", "[\"finalized\",false]").await;
+        let number =
+            finalized.ok().and_then(|block| serde_json::from_str::<Option<Height>>(&block.ok()?).ok()?);
+        number.is_some_and(|finalized| finalized.number.to::<u64>() >= block)
     }
 
     fn height(&self) -> u64 {
         self.endpoints.frontier().map_or(0, |head| head.number)
     }
 
-    fn too_late(&self, attempt: &Attempt, said: Option<SendAnswer>) -> Error {
+    fn too_late(&self, attempt: &Attempt, said: Option<SendAnswer>, displaced: Option<Displaced>) -> Error {
         let delivery = match said {
             Some(SendAnswer::Refused(_)) => Delivery::Refused,
             Some(SendAnswer::NotSent) => Delivery::NotSent,
@@ -275,13 +288,36 @@ impl Driver {
             Some(SendAnswer::NotSent) => "; no endpoint could be sent to".to_owned(),
             Some(SendAnswer::Accepted | SendAnswer::Unknown) | None => String::new(),
         };
+        let outlook = match displaced {
+            Some(other) => format!("{other}, and it is signed anew once that is final"),
+            None => "it may still be".to_owned(),
+        };
         let message = format!(
-            "transaction {} (nonce {}) was not included within {:?}{why}; it may still be; the intent stays open \
-             and can be sent again under the same key",
+            "transaction {} (nonce {}) was not included within {:?}{why}; {outlook}; the intent stays open and can \
+             be sent again under the same key",
             attempt.hash, attempt.nonce, self.config.inclusion_timeout
         );
         Error::new(ErrorKind::Timeout, message).with_retry(Retry::Later).with_delivery(delivery)
     }
+}
+
+/// Another transaction that used a nonce.
+#[derive(Clone, Copy, Debug)]
+struct Displaced {
+    nonce: u64,
+    by: TxHash,
+    block: u64,
+}
+
+impl fmt::Display for Displaced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "nonce {} was used by {} in block {}", self.nonce, self.by, self.block)
+    }
+}
+
+#[derive(Deserialize)]
+struct Height {
+    number: U64,
 }
 
 /// The parts of a block that tell who used a nonce.

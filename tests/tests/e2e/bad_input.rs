@@ -288,3 +288,15 @@ async fn an_intent_without_a_key_or_a_target_is_refused() {
     assert_eq!(*error.kind(), ErrorKind::Config);
     says(&error, &["`pay`", "`to` or `call`"]);
 }
+
+#[test]
+fn the_configuration_in_the_readme_is_the_default_one() {
+    let readme = include_str!("../../../README.md");
+    let toml = readme.split("```toml").find(|block| block.contains("[provider.read]")).expect("it is there");
+    let shown =
+        backstay::Config::from_toml(toml.split("```").next().unwrap_or_default()).expect("it can be read");
+    let plain = backstay::Config::new(1, Vec::new());
+    assert_eq!(shown.provider, plain.provider);
+    assert_eq!(shown.tx, plain.tx);
+    assert_eq!(shown.recovery, plain.recovery);
+}

@@ -144,7 +144,7 @@ async fn a_flow_whose_plans_never_help_ends_after_max_rounds() {
         let intent = stage.register(&client, "a").send().await.expect("it is written down");
         let error = within(intent.outcome()).await.expect_err("nothing helps");
         assert!(error.revert().is_some(), "the cause is kept: {error:?}");
-        says(&error, &["futile", "2 recovery rounds did not help"]);
+        says(&error, &["futile", "2 recovery rounds have run", "max_rounds"]);
         assert_eq!(planned.load(Ordering::SeqCst), 2);
         assert_eq!(stage.nonce(signer.address()).await, before + 2, "one transaction a round");
         assert_eq!(stage.registrations(signer.address()).await, 0);
@@ -184,10 +184,12 @@ async fn the_same_diagnosis_after_a_plan_that_was_carried_out_ends_it() {
     let (flow, planned) = Futile::of(&stage, false);
     let builder = Client::builder(stage.config(&fleet)).signer(signer.clone()).flow(SameAgain(flow));
     let client = within(builder.connect()).await.expect("it connects");
+    let before = stage.nonce(signer.address()).await;
     let intent = stage.register(&client, "a").send().await.expect("it is written down");
     let error = within(intent.outcome()).await.expect_err("nothing helps");
     says(&error, &["same again", "fails as before"]);
-    assert_eq!(planned.load(Ordering::SeqCst), 1);
+    assert_eq!(planned.load(Ordering::SeqCst), 2, "a plan that is the same again is not carried out");
+    assert_eq!(stage.nonce(signer.address()).await, before + 1);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Intents: at most one effect a key, one nonce line an account.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use backstay::Client;
 use backstay::alloy::{
@@ -66,8 +66,9 @@ async fn ten_intents_at_once_take_consecutive_nonces_and_all_succeed() {
 
 #[tokio::test]
 async fn registrations_that_share_a_grant_run_one_after_another() {
-    const COUNT: u64 = 3;
-    let stage = Stage::new().await;
+    const COUNT: u64 = 4;
+    // Blocks at an interval: one that waits must not go on with what it knew before.
+    let stage = Stage::with_blocks_every(Duration::from_secs(1)).await;
     let fleet = stage.sound().await;
     let signer = stage.account().await;
     let client = stage.client(&fleet, &signer).await;

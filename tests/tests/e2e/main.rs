@@ -10,6 +10,7 @@ mod hostile;
 mod identity;
 mod intents;
 mod keys;
+mod mistakes;
 mod provider;
 mod resuming;
 mod secrets;

@@ -13,7 +13,7 @@ use backstay::{
     },
 };
 use backstay_testkit::{
-    Anvil, Call, Fleet, Program,
+    Anvil, AnvilBuilder, Call, Fleet, Program,
     sample::{ContextGraphs, Deployment},
 };
 use e2e::story::CHAIN_ID;
@@ -35,7 +35,16 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) async fn new() -> Self {
-        let chain = Anvil::builder().launch().await.expect("anvil starts");
+        Self::on(Anvil::builder()).await
+    }
+
+    /// A chain that mines at an interval.
+    pub(crate) async fn with_blocks_every(interval: Duration) -> Self {
+        Self::on(Anvil::builder().block_time(interval)).await
+    }
+
+    async fn on(chain: AnvilBuilder) -> Self {
+        let chain = chain.launch().await.expect("anvil starts");
         let contracts = Deployment::deploy(&chain, U256::from(1_000)).await.expect("the contracts deploy");
         Self { chain, contracts, folder: tempfile::tempdir().expect("there is room for a directory") }
     }

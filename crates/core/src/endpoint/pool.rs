@@ -9,7 +9,7 @@ use super::{
     Role,
 };
 use crate::{
-    failure::{DataKind, Verdict},
+    failure::{DataKind, FaultKind, Verdict},
     units::{BlockRef, EndpointName},
 };
 
@@ -148,14 +148,18 @@ impl Pool {
     /// Admits a call of the head tracker: whatever the identity or lag, but not against the breaker, and not
     /// while the endpoint asked us to wait.
     pub fn begin_tracking(&mut self, id: EndpointId, now: Instant) -> Option<Pick> {
-        if self.endpoints[id.0].cools(now) {
+        let endpoint = &mut self.endpoints[id.0];
+        if endpoint.cools(now) {
             return None;
         }
-        match self.endpoints[id.0].breaker.admit(now) {
-            Admission::Yes => Some(Pick { id, probe: false }),
-            Admission::Probe => Some(Pick { id, probe: true }),
-            Admission::No => None,
-        }
+        let probe = match endpoint.breaker.admit(now) {
+            Admission::Yes => false,
+            Admission::Probe => true,
+            Admission::No => return None,
+        };
+        endpoint.calls += 1;
+        endpoint.silent_since.get_or_insert(now);
+        Some(Pick { id, probe })
     }
 
     /// Admits a call to this very endpoint, unless it rests.
@@ -213,6 +217,9 @@ impl Pool {
     /// Tells how a call ended.
     pub fn end(&mut self, pick: Pick, method: &str, verdict: &Verdict, now: Instant) {
         let endpoint = &mut self.endpoints[pick.id.0];
+        if *verdict != Verdict::Fault(FaultKind::Timeout) {
+            endpoint.silent_since = None;
+        }
         match verdict {
             Verdict::Answer | Verdict::Reverted(_) => endpoint.breaker.on_success(now),
             Verdict::Fault(_) => {

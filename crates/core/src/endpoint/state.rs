@@ -14,6 +14,10 @@ use crate::units::{BlockRef, EndpointName};
 /// How long an endpoint is remembered not to serve a method: nodes are upgraded, gateways have bad moments.
 pub(super) const UNSUPPORTED_FOR: Duration = Duration::from_secs(600);
 
+/// How long the tracker may be without an answer before calls go elsewhere first: they would hang as well, each
+/// for its whole attempt.
+const SILENT: Duration = Duration::from_secs(3);
+
 /// What is known about one endpoint.
 #[derive(Debug)]
 pub struct EndpointState {
@@ -31,6 +35,8 @@ pub struct EndpointState {
     pub(super) cool_until: Option<Instant>,
     pub(super) unsupported: HashMap<String, Instant>,
     pub(super) well_since: Option<Instant>,
+    /// Since when a question of the tracker is open, or timed out.
+    pub(super) silent_since: Option<Instant>,
     pub(super) role: Role,
     pub(super) history: History,
     pub(super) calls: u64,
@@ -84,6 +90,7 @@ impl EndpointState {
             cool_until: None,
             unsupported: HashMap::new(),
             well_since: None,
+            silent_since: None,
             role,
             history: History::default(),
             calls: 0,
@@ -136,6 +143,8 @@ impl EndpointState {
             Some("its breaker is open")
         } else if self.cools(now) {
             Some("it asked us to wait")
+        } else if self.silent_since.is_some_and(|since| now.saturating_duration_since(since) >= SILENT) {
+            Some("it does not answer")
         } else {
             None
         }

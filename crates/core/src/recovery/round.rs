@@ -4,7 +4,7 @@ use alloy_primitives::Address;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    failure::{RefusalKind, Revert},
+    failure::Revert,
     tx::{Content, Intent},
     units::BlockRef,
 };
@@ -20,8 +20,6 @@ pub struct Failure {
     pub content: Content,
     /// How the contract reverted, where it did.
     pub revert: Option<Revert>,
-    /// Why it was refused, where it was.
-    pub refusal: Option<RefusalKind>,
     /// The block at which this was seen.
     pub block: BlockRef,
 }
@@ -29,7 +27,7 @@ pub struct Failure {
 impl Failure {
     /// A revert seen at a block.
     pub fn reverted(account: Address, content: Content, revert: Revert, block: BlockRef) -> Self {
-        Self { account, content, revert: Some(revert), refusal: None, block }
+        Self { account, content, revert: Some(revert), block }
     }
 }
 
@@ -63,7 +61,7 @@ pub enum RoundVerdict {
 pub enum LastRound {
     /// Its conditions hold, or it has none to look at.
     Holds,
-    /// They do not: somebody has, say, spent an allowance meanwhile.
+    /// They do not, because somebody has, say, spent an allowance meanwhile; or the new plan is another one.
     Undone,
 }
 

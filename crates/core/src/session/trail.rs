@@ -11,7 +11,13 @@ use crate::units::{BlockRef, EndpointName};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trail {
     events: Vec<Event>,
+    /// Events that were left out of the middle, so that a session that waits for hours stays small.
+    #[serde(default)]
+    left_out: u64,
 }
+
+/// How many events are kept: the first half as they came, the second half the newest.
+const KEPT: usize = 4096;
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,6 +107,10 @@ impl Trail {
             *longest = (*longest).max(*took);
             return;
         }
+        if self.events.len() == KEPT {
+            self.events.remove(KEPT / 2);
+            self.left_out += 1;
+        }
         self.events.push(event);
     }
 
@@ -136,7 +146,10 @@ impl fmt::Display for Trail {
             _ => None,
         });
         let step_width = self.events.iter().map(|event| event.step.chars().count()).max().unwrap_or(0);
-        for event in &self.events {
+        for (index, event) in self.events.iter().enumerate() {
+            if index == KEPT / 2 && self.left_out > 0 {
+                writeln!(f, "           ... {} more ...", self.left_out)?;
+            }
             let step = &event.step;
             write!(f, "{:>8.3}s  {step:step_width$}  ", event.at.as_secs_f64())?;
             match &event.what {

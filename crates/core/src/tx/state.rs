@@ -237,9 +237,13 @@ impl Intent {
         (0..self.rounds.len()).filter(signed).count()
     }
 
-    /// Whether bytes of the intent's own call exist: it may take effect, whatever happens from here on.
-    pub fn effect_is_signed(&self) -> bool {
-        self.transactions.contains_key(&StepId::Effect)
+    /// Whether bytes exist of which the chain has not said what became of them: of the intent's own call, or of
+    /// a recovery step that is not included yet.
+    pub fn may_be_sent(&self) -> bool {
+        let open = |(step, transaction): (&StepId, &Transaction)| {
+            *step == StepId::Effect || transaction.inclusion.is_none()
+        };
+        self.transactions.iter().any(open)
     }
 
     /// What a step sends: the plan's call, or the intent's own.

@@ -1,7 +1,6 @@
 use alloy_primitives::B256;
 
 use super::{super::state::UNSUPPORTED_FOR, *};
-use crate::failure::FaultKind;
 
 const FAULT: Verdict = Verdict::Fault(FaultKind::Refused);
 
@@ -85,6 +84,21 @@ fn staleness_is_left_only_half_way_back() {
     assert!(stale(&pool), "10 behind, but not yet back");
     pool.on_head(EndpointId(0), header(93), now);
     assert!(!stale(&pool));
+}
+
+#[test]
+fn an_endpoint_that_leaves_the_tracker_without_an_answer_is_asked_last() {
+    let now = Instant::now();
+    let mut pool = pool(&[100, 100], now);
+    let open = pool.begin_tracking(EndpointId(0), now).expect("it is well");
+    assert_eq!(order(&mut pool, Need::Current, now + Duration::from_secs(2)), "ab");
+    let later = now + Duration::from_secs(3);
+    assert_eq!(order(&mut pool, Need::Current, later), "ba");
+    pool.end(open, "m", &Verdict::Fault(FaultKind::Timeout), later);
+    assert_eq!(order(&mut pool, Need::Current, later), "ba", "a timeout is no answer");
+    let open = pool.begin_tracking(EndpointId(0), later).expect("its breaker is closed");
+    pool.end(open, "m", &Verdict::Answer, later);
+    assert!(pool.excluded(EndpointId(0), Need::Current, later).is_none());
 }
 
 #[test]
