@@ -12,6 +12,7 @@ mod intents;
 mod keys;
 mod mistakes;
 mod provider;
+mod reads;
 mod resuming;
 mod secrets;
 mod stage;
