@@ -126,7 +126,7 @@ async fn when_nobody_holds_it_the_error_says_how_deep_anybody_goes() {
     balance(210).await.expect("two holds it");
     let error = ours(&balance(50).await.expect_err("nobody has it"));
     assert!(matches!(error.kind(), ErrorKind::Pruned { height: 50, .. }), "{error:?}");
-    says(&error, &["50", "one", "two"]);
+    says(&error, &["block 50", "the lowest held is 210", "two"]);
 }
 
 #[tokio::test]
