@@ -6,7 +6,7 @@ mod run;
 mod suite;
 mod tools;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -29,6 +29,12 @@ enum Task {
     },
     /// Approve, then register, once on each fleet of endpoints that misbehave
     Demo(demo::Args),
+    /// Measure reads against raw alloy, as ratios in one run (release build)
+    Bench {
+        /// Write the results to this file as JSON
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
     /// A process of the restart fleet
     #[command(name = e2e::restart::CHILD, hide = true)]
     RestartChild {
@@ -57,6 +63,7 @@ fn perform(task: Task) -> anyhow::Result<()> {
     match task {
         Task::Artifacts { check } => artifacts::build(&tools, if check { Mode::Check } else { Mode::Write }),
         Task::Demo(args) => demo::run(&tools, &args),
+        Task::Bench { json } => suite::bench(&tools, json.as_deref()),
         Task::RestartChild { orders } => demo::child(&orders),
         Task::Test { args, binary_args } => suite::run_all(&tools, &CargoArgs::new(&args, &binary_args)),
     }
@@ -74,7 +81,9 @@ mod tests {
                 let CargoArgs { cargo, binaries } = CargoArgs::new(&args, &binary_args);
                 assert_eq!((cargo, binaries), (to_strings(expected.0), to_strings(expected.1)));
             }
-            Task::Artifacts { .. } | Task::Demo(_) | Task::RestartChild { .. } => panic!("another task"),
+            Task::Artifacts { .. } | Task::Demo(_) | Task::Bench { .. } | Task::RestartChild { .. } => {
+                panic!("another task")
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! Every test there is.
 
-use std::{env, ffi::OsString, process::Command};
+use std::{env, ffi::OsString, path::Path, process::Command};
 
 use crate::{
     artifacts::{self, Mode},
@@ -18,12 +18,32 @@ pub(crate) fn run_all(tools: &Tools, args: &CargoArgs) -> anyhow::Result<()> {
     run(Command::new(tools.forge()?).arg("test").current_dir(tools.contracts()))?;
     artifacts::build(tools, Mode::Check)?;
 
-    // Cargo sets the variable: the same toolchain goes on.
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     for selection in selections(&args.cargo) {
-        run(tools.command(&cargo)?.arg("test").args(selection).arg("--").args(&args.binaries))?;
+        run(tools.command(cargo())?.arg("test").args(selection).arg("--").args(&args.binaries))?;
     }
     Ok(())
+}
+
+/// Runs the benchmarks, in a release build.
+///
+/// # Errors
+///
+/// When they cannot be built or run.
+pub(crate) fn bench(tools: &Tools, json: Option<&Path>) -> anyhow::Result<()> {
+    let mut command = Command::new(cargo());
+    command
+        .args(["run", "--release", "--quiet", "-p", "e2e", "--bin", "bench", "--"])
+        .current_dir(tools.root());
+    if let Some(path) = json {
+        let path = env::current_dir()?.join(path);
+        command.arg("--json").arg(path);
+    }
+    run(&mut command)
+}
+
+/// Cargo sets the variable: the same toolchain goes on.
+fn cargo() -> OsString {
+    env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"))
 }
 
 /// Arguments for `cargo test`.

@@ -70,10 +70,7 @@ pub(crate) struct CallReport {
 }
 
 /// Where calls are logged: a session's trail, or nowhere.
-pub(crate) type Log<'a> = &'a (dyn Fn(CallReport) + Send + Sync);
-
-/// Calls that nobody but `tracing` hears of.
-pub(crate) fn quietly(_: CallReport) {}
+pub(crate) type Log<'a> = Option<&'a (dyn Fn(CallReport) + Send + Sync)>;
 
 /// What an endpoint said to some calls, in their order.
 pub(crate) struct Exchange {
@@ -81,6 +78,8 @@ pub(crate) struct Exchange {
     /// Whether bytes may have reached the endpoint.
     pub(crate) sent: bool,
     pub(crate) took: Duration,
+    /// Which endpoint.
+    pub(crate) by: EndpointName,
 }
 
 impl Endpoints {
@@ -279,14 +278,14 @@ impl Shared {
         let took = now().saturating_duration_since(begun);
         let name = started.end(calls, &replies);
         for (call, reply) in calls.iter().zip(&replies) {
-            let verdict = match reply.is_null() {
-                true => "null".to_owned(),
-                false => reply.verdict.label().to_owned(),
-            };
-            tracing::debug!(endpoint = %name, method = %call.method, %verdict, took_ms = took.as_millis(), "call");
-            log(CallReport { endpoint: name.clone(), method: call.method.to_string(), verdict, took });
+            let verdict = if reply.is_null() { "null" } else { reply.verdict.label() };
+            tracing::debug!(endpoint = %name, method = %call.method, verdict, took_ms = took.as_millis(), "call");
+            if let Some(log) = log {
+                let (endpoint, method) = (name.clone(), call.method.to_string());
+                log(CallReport { endpoint, method, verdict: verdict.to_owned(), took });
+            }
         }
-        Exchange { replies, sent, took }
+        Exchange { replies, sent, took, by: name }
     }
 
     /// The header of a block at one endpoint, by number or tag (JSON text). Counts as tracking.
@@ -303,7 +302,7 @@ impl Shared {
     pub(crate) async fn track(&self, id: EndpointId, call: &Call) -> Result<Reply, Verdict> {
         let Some(started) = self.begin_tracking(id) else { return Err(Verdict::Fault(FaultKind::Refused)) };
         let timeout = self.config.attempt_timeout;
-        let reply = self.exchange(started, &[call], timeout, &quietly).await.replies.remove(0);
+        let reply = self.exchange(started, &[call], timeout, None).await.replies.remove(0);
         match reply.verdict {
             Verdict::Answer => Ok(reply),
             other => Err(other),

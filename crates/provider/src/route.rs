@@ -36,11 +36,12 @@ impl Shared {
         prefer: Option<EndpointId>,
         log: Log<'_>,
     ) -> Vec<Result<ResponsePayload, Error>> {
+        if let [call] = calls {
+            return vec![self.travel(Journey::new(self, call, need, prefer), log).await];
+        }
         let mut journeys: Vec<Journey<'_>> =
             calls.iter().map(|call| Journey::new(self, call, need, prefer)).collect();
-        if journeys.len() > 1 {
-            self.together(&mut journeys, log).await;
-        }
+        self.together(&mut journeys, log).await;
         join_all(journeys.into_iter().map(|journey| self.travel(journey, log))).await
     }
 
@@ -53,9 +54,8 @@ impl Shared {
         }
         let calls: Vec<&Call> = journeys.iter().map(|journey| journey.call).collect();
         let exchange = self.exchange(self.started(pick), &calls, timeout, log).await;
-        let endpoint = self.name(pick.id);
         for (journey, reply) in journeys.iter_mut().zip(exchange.replies) {
-            journey.told(self, pick.id, &endpoint, reply, (exchange.sent, exchange.took));
+            journey.told(self, pick.id, &exchange.by, reply, (exchange.sent, exchange.took));
         }
     }
 
@@ -68,13 +68,12 @@ impl Shared {
             let step = journey.read.next(&mut self.pool(), now());
             match step {
                 Step::Ask(pick, timeout) => {
-                    if journey.attempts.last().is_some_and(|last| last.endpoint != self.name(pick.id)) {
+                    let exchange = self.exchange(self.started(pick), &[journey.call], timeout, log).await;
+                    if journey.attempts.last().is_some_and(|last| last.endpoint != exchange.by) {
                         self.failovers.fetch_add(1, Ordering::Relaxed);
                     }
-                    let exchange = self.exchange(self.started(pick), &[journey.call], timeout, log).await;
-                    let endpoint = self.name(pick.id);
                     if let Some(reply) = exchange.replies.into_iter().next() {
-                        journey.told(self, pick.id, &endpoint, reply, (exchange.sent, exchange.took));
+                        journey.told(self, pick.id, &exchange.by, reply, (exchange.sent, exchange.took));
                     }
                 }
                 Step::Wait(wait) => tokio::time::sleep(wait).await,
@@ -128,9 +127,10 @@ struct Journey<'a> {
 impl<'a> Journey<'a> {
     fn new(shared: &Shared, call: &'a Call, need: Need, prefer: Option<EndpointId>) -> Self {
         let config = &shared.config;
-        let asks = asks(&call.method, call.params(), &config.shapes);
+        let asks = asks(&call.method, || call.param_list(), &config.shapes);
         let times = (config.attempt_timeout, config.operation_timeout);
-        let read = Read::new(&shared.pool(), &call.method, asks, need, prefer, &config.read, times, now());
+        let method = call.method.clone();
+        let read = Read::new(&shared.pool(), method, asks, need, prefer, &config.read, times, now());
         Self { call, need, read, attempts: Vec::new(), kept: None, answer: None }
     }
 
@@ -142,10 +142,12 @@ impl<'a> Journey<'a> {
         reply: Reply,
         (sent, took): (bool, Duration),
     ) {
-        let verdict = reply.verdict.label().to_owned();
-        self.attempts.push(Attempt { endpoint: endpoint.clone(), verdict, took });
         let null = if reply.is_null() { Null::Yes } else { Null::No };
         let told = self.read.told(&mut shared.pool(), id, &reply.verdict, null, now());
+        if told != Told::Answer || reply.payload.is_none() {
+            let verdict = reply.verdict.label().to_owned();
+            self.attempts.push(Attempt { endpoint: endpoint.clone(), verdict, took });
+        }
         match (told, reply.payload) {
             (Told::Answer, Some(payload)) => {
                 if self.read.second_opinions() > 0 {

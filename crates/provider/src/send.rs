@@ -73,7 +73,9 @@ impl Shared {
         let attempts = Mutex::new(Vec::new());
         let log = |report: CallReport| {
             attempts.lock().unwrap_or_else(PoisonError::into_inner).push(attempt(&report));
-            log(report);
+            if let Some(log) = log {
+                log(report);
+            }
         };
         let mut tried = Vec::new();
         let mut sent_to = 0;
@@ -88,7 +90,7 @@ impl Shared {
                 continue;
             }
             sent_to += 1;
-            let exchange = self.exchange(started, &[&call], self.config.attempt_timeout, &log).await;
+            let exchange = self.exchange(started, &[&call], self.config.attempt_timeout, Some(&log)).await;
             let Some(reply) = exchange.replies.into_iter().next() else { continue };
             if let Some(ResponsePayload::Failure(error)) = reply.payload {
                 said.error = Some(error);
@@ -128,7 +130,7 @@ impl Shared {
             // The budget is that of the whole submission.
             let search = if searched { Search::Once } else { search };
             searched |= search == Search::Budget;
-            if self.knows(hash, id, search, &log).await {
+            if self.knows(hash, id, search, Some(&log)).await {
                 by = Some(id);
                 break;
             }

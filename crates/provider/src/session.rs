@@ -164,7 +164,7 @@ impl Session {
         let call = shared.call("eth_getBlockByNumber", &format!("[\"0x{:x}\",false]", fence.number));
         let log = |report: CallReport| self.report(report, Some(fence.number));
         let timeout = shared.config.attempt_timeout;
-        let exchange = shared.exchange(shared.begin_at(id), &[&call], timeout, &log).await;
+        let exchange = shared.exchange(shared.begin_at(id), &[&call], timeout, Some(&log)).await;
         let header = exchange.replies.first().and_then(Reply::result).map(parse_header);
         header.and_then(Result::ok).flatten().is_some_and(|header| header.hash == fence.hash)
     }
@@ -233,7 +233,7 @@ impl Session {
                 let one = std::slice::from_ref(call);
                 let log = |report: CallReport| self.report(report, None);
                 let shared = &self.endpoints.shared;
-                let payload = shared.route(one, Need::Current, pin, &log).await.remove(0)?;
+                let payload = shared.route(one, Need::Current, pin, Some(&log)).await.remove(0)?;
                 Ok((verdict_of(&call.method, &payload, &shared.classifier), payload))
             }
             Fenced::Known(json) => Ok((Verdict::Answer, known(json))),
@@ -283,7 +283,7 @@ impl Session {
                 let id = started.id;
                 tried.push(id);
                 let timeout = shared.config.attempt_timeout.min(left);
-                let exchange = shared.exchange(started, &[call], timeout, &log).await;
+                let exchange = shared.exchange(started, &[call], timeout, Some(&log)).await;
                 let Some(reply) = exchange.replies.into_iter().next() else { continue };
                 match judge(reply, null_is_lag) {
                     Judged::Answer(verdict, payload) => {
@@ -333,7 +333,7 @@ impl Session {
         };
         let admit = |id| Box::pin(self.holds_fence(id, fence)) as BoxFuture<'_, bool>;
         let log = |report: CallReport| self.report(report, None);
-        self.endpoints.shared.submit(raw, hash, Some(pin), &admit, &log).await
+        self.endpoints.shared.submit(raw, hash, Some(pin), &admit, Some(&log)).await
     }
 
     /// Looks for the receipt of a transaction: at the pin, then as far as `reach` says. It counts only when the
@@ -382,7 +382,7 @@ impl Session {
         let shared = &self.endpoints.shared;
         let call = shared.call(RECEIPT, &format!("[\"{hash}\"]"));
         let log = |report: CallReport| self.report(report, None);
-        let exchange = shared.exchange(started, &[&call], shared.config.attempt_timeout, &log).await;
+        let exchange = shared.exchange(started, &[&call], shared.config.attempt_timeout, Some(&log)).await;
         match exchange.replies.into_iter().next() {
             Some(reply) => (reply.verdict.clone(), parse_receipt(&reply, hash)),
             None => (Verdict::Unclassified, None),
@@ -396,8 +396,9 @@ impl Session {
             shared.call("eth_getBlockByNumber", &format!("[\"0x{:x}\",false]", inclusion.block.number));
         let log = |report: CallReport| self.report(report, Some(inclusion.block.number));
         for wait in backoff().take(TRIES) {
-            let exchange =
-                shared.exchange(shared.begin_at(id), &[&call], shared.config.attempt_timeout, &log).await;
+            let exchange = shared
+                .exchange(shared.begin_at(id), &[&call], shared.config.attempt_timeout, Some(&log))
+                .await;
             let block = exchange.replies.first().and_then(Reply::result).and_then(parse_listing);
             if let Some(block) = block {
                 return block.hash == inclusion.block.hash && block.transactions.contains(&inclusion.hash);

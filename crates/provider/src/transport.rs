@@ -14,7 +14,7 @@ use serde_json::value::to_raw_value;
 use tower::Service;
 
 use crate::{
-    endpoints::{Endpoints, Shared, quietly},
+    endpoints::{Endpoints, Shared},
     gate::{Sends, sends},
     route::End,
     session::Session,
@@ -82,12 +82,12 @@ where
 {
     match request {
         RequestPacket::Single(request) => {
-            let call = Call::from_alloy(&request);
+            let call = Call::from_alloy(request);
             let payload = answer(std::slice::from_ref(&call)).await.remove(0)?;
             Ok(ResponsePacket::Single(Response { id: call.id, payload }))
         }
         RequestPacket::Batch(requests) => {
-            let calls: Vec<Call> = requests.iter().map(Call::from_alloy).collect();
+            let calls: Vec<Call> = requests.into_iter().map(Call::from_alloy).collect();
             let payloads = answer(&calls).await;
             // Alloy has no place for one element's transport error beside another's answer.
             let response =
@@ -99,6 +99,13 @@ where
 
 /// Answers calls in their order: sends one by one through the gate, all reads as one batch.
 async fn answer(shared: &Arc<Shared>, calls: &[Call]) -> Vec<Result<ResponsePayload, TransportError>> {
+    // Mostly it is one read.
+    if let [call] = calls
+        && sends(&call.method) == Sends::No
+    {
+        let answers = shared.route(calls, Need::Current, None, None).await;
+        return answers.into_iter().map(|answer| answer.map_err(to_alloy)).collect();
+    }
     let mut answers: Vec<Option<Result<ResponsePayload, TransportError>>> =
         calls.iter().map(|_| None).collect();
     let mut reads = Vec::new();
@@ -110,7 +117,7 @@ async fn answer(shared: &Arc<Shared>, calls: &[Call]) -> Vec<Result<ResponsePayl
                 answers[index] = Some(match shared.pass_gate(call) {
                     Ok(()) => {
                         let one = std::slice::from_ref(call);
-                        shared.route(one, Need::Send, None, &quietly).await.remove(0).map_err(to_alloy)
+                        shared.route(one, Need::Send, None, None).await.remove(0).map_err(to_alloy)
                     }
                     Err(error) => Err(to_alloy(error)),
                 });
@@ -118,7 +125,7 @@ async fn answer(shared: &Arc<Shared>, calls: &[Call]) -> Vec<Result<ResponsePayl
         }
     }
     let batch: Vec<Call> = reads.iter().map(|index| calls[*index].clone()).collect();
-    for (index, answer) in reads.into_iter().zip(shared.route(&batch, Need::Current, None, &quietly).await) {
+    for (index, answer) in reads.into_iter().zip(shared.route(&batch, Need::Current, None, None).await) {
         answers[index] = Some(answer.map_err(to_alloy));
     }
     let unanswered = || Err(to_alloy(Error::new(ErrorKind::Closed, "the request was not answered")));
@@ -134,7 +141,7 @@ async fn send(shared: &Arc<Shared>, call: &Call) -> Result<ResponsePayload, Tran
         return Err(to_alloy(Error::new(ErrorKind::Invalid, message)));
     };
     let hash = hash_of(&raw);
-    let submission = shared.submit(&raw, hash, None, &|_| Box::pin(ready(true)), &quietly).await;
+    let submission = shared.submit(&raw, hash, None, &|_| Box::pin(ready(true)), None).await;
     let delivery = match submission.answer {
         SendAnswer::Accepted => {
             return to_raw_value(&hash).map(ResponsePayload::Success).map_err(TransportError::ser_err);

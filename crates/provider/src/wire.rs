@@ -15,8 +15,8 @@ use crate::http::HttpReply;
 pub(crate) struct Call {
     pub(crate) id: Id,
     pub(crate) method: Cow<'static, str>,
-    /// The whole request object.
-    text: String,
+    /// The whole request object, as JSON.
+    text: Bytes,
 }
 
 /// What one request came to at one endpoint.
@@ -33,22 +33,22 @@ impl Call {
         let method = method.into();
         let id_text = serde_json::to_string(&id).unwrap_or_else(|_| "null".into());
         let text = format!(r#"{{"jsonrpc":"2.0","id":{id_text},"method":"{method}","params":{params}}}"#);
-        Self { id, method, text }
+        Self { id, method, text: text.into() }
     }
 
-    /// A request as alloy serialised it.
-    pub(crate) fn from_alloy(request: &SerializedRequest) -> Self {
-        Self {
-            id: request.id().clone(),
-            method: request.method_clone(),
-            text: request.serialized().get().to_owned(),
-        }
+    /// A request as alloy serialised it; its text is not copied.
+    pub(crate) fn from_alloy(request: SerializedRequest) -> Self {
+        let (meta, text) = request.decompose();
+        let text = String::from(Box::<str>::from(text));
+        Self { id: meta.id, method: meta.method, text: text.into() }
     }
 
     /// Whether it asks at a block tag that not every node serves.
     pub(crate) fn names_tag(&self) -> bool {
-        const TAGS: [&str; 4] = ["\"safe\"", "\"finalized\"", "\"pending\"", "\"earliest\""];
-        TAGS.iter().any(|tag| self.text.contains(tag))
+        let tag = |param: &&RawValue| {
+            matches!(param.get(), "\"safe\"" | "\"finalized\"" | "\"pending\"" | "\"earliest\"")
+        };
+        self.param_list().iter().any(tag)
     }
 
     /// The JSON text of the parameters; `None` where there are none.
@@ -58,7 +58,17 @@ impl Call {
             #[serde(borrow)]
             params: Option<&'a RawValue>,
         }
-        serde_json::from_str::<Params<'_>>(&self.text).ok()?.params.map(RawValue::get)
+        serde_json::from_slice::<Params<'_>>(&self.text).ok()?.params.map(RawValue::get)
+    }
+
+    /// The parameters one by one; none where they are not an array.
+    pub(crate) fn param_list(&self) -> Vec<&RawValue> {
+        #[derive(Deserialize)]
+        struct Params<'a> {
+            #[serde(borrow, default)]
+            params: Vec<&'a RawValue>,
+        }
+        serde_json::from_slice::<Params<'_>>(&self.text).map(|found| found.params).unwrap_or_default()
     }
 }
 
@@ -84,10 +94,11 @@ impl Reply {
 /// The body of a request: an object, or an array of them.
 pub(crate) fn body(calls: &[&Call]) -> Bytes {
     match calls {
-        [call] => Bytes::from(call.text.clone()),
+        [call] => call.text.clone(),
         calls => {
-            let texts: Vec<&str> = calls.iter().map(|call| call.text.as_str()).collect();
-            Bytes::from(format!("[{}]", texts.join(",")))
+            let texts: Vec<&[u8]> = calls.iter().map(|call| call.text.as_ref()).collect();
+            let joined = texts.join(&b","[..]);
+            Bytes::from([b"[", joined.as_slice(), b"]"].concat())
         }
     }
 }

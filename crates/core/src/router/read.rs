@@ -8,7 +8,10 @@
 //! - **The deep** (R3): further below. A miss from an endpoint that is not proven to hold the height is not an
 //!   answer: those that are proven are asked, then those of unknown depth.
 
-use std::time::{Duration, Instant};
+use std::{
+    borrow::Cow,
+    time::{Duration, Instant},
+};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use serde::{Deserialize, Serialize};
@@ -49,7 +52,7 @@ impl Default for ReadConfig {
 /// One read on its way. Ask [`Read::next`], do what it says, and tell what came of it.
 #[derive(Debug)]
 pub struct Read {
-    method: String,
+    method: Cow<'static, str>,
     need: Need,
     prefer: Option<EndpointId>,
     attempt_timeout: Duration,
@@ -149,7 +152,7 @@ impl Read {
     #[expect(clippy::too_many_arguments, reason = "each is one fact of the read, given once")]
     pub fn new(
         pool: &Pool,
-        method: &str,
+        method: Cow<'static, str>,
         asks: Asks,
         need: Need,
         prefer: Option<EndpointId>,
@@ -157,8 +160,13 @@ impl Read {
         (attempt_timeout, operation_timeout): (Duration, Duration),
         now: Instant,
     ) -> Self {
-        let (zone, need) = match (asks, pool.frontier()) {
-            (Asks::At { kind, height }, Some(frontier)) => {
+        // Looked for only where there is a height to hold against it.
+        let at = match asks {
+            Asks::At { kind, height } => pool.frontier().map(|frontier| (kind, height, frontier)),
+            Asks::Current | Asks::ByHash => None,
+        };
+        let (zone, need) = match at {
+            Some((kind, height, frontier)) => {
                 let window = config.frontier_blocks;
                 if height > frontier.number.saturating_add(window) {
                     (Zone::Beyond, need)
@@ -171,10 +179,10 @@ impl Read {
                     (Zone::Deep { kind, height }, Need::AtHeight(height))
                 }
             }
-            (Asks::At { .. } | Asks::Current | Asks::ByHash, _) => (Zone::Anywhere, need),
+            None => (Zone::Anywhere, need),
         };
         Self {
-            method: method.to_owned(),
+            method,
             need,
             prefer,
             attempt_timeout,

@@ -51,7 +51,7 @@ fn run(
     let asks = Asks::At { kind, height };
     let times = (Duration::from_secs(20), Duration::from_secs(60));
     let mut now = begun;
-    let mut read = Read::new(pool, "m", asks, Need::Current, None, &ReadConfig::default(), times, now);
+    let mut read = Read::new(pool, "m".into(), asks, Need::Current, None, &ReadConfig::default(), times, now);
     let mut story = String::new();
     for _ in 0..1_000 {
         match read.next(pool, now) {
