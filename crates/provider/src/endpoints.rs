@@ -16,7 +16,7 @@ use alloy::{
 };
 use backstay_core::{
     BlockRef, EndpointName, Error, Result,
-    endpoint::{EndpointId, EndpointStatus, Header, Need, Pick, Pool},
+    endpoint::{EndpointId, EndpointStatus, Header, Need, Pick, Pool, Resting},
     error::Attempt,
     failure::{Classifier, FaultKind, Verdict},
 };
@@ -137,10 +137,14 @@ impl Endpoints {
         };
         let mut found = Corroboration::Alone;
         for id in others {
-            match self.shared.header(id, &format!("\"0x{:x}\"", block.number)).await {
+            let at = format!("\"0x{:x}\"", block.number);
+            match self.shared.header(id, &at).await {
                 Ok(Some(header)) if header.hash == block.hash => return Corroboration::Shown,
                 Ok(Some(header)) => found = Corroboration::Contradicted(header.block()),
-                Ok(None) if found == Corroboration::Alone => found = Corroboration::Absent,
+                // It cannot be reached at all.
+                Err(Verdict::Fault(FaultKind::Refused | FaultKind::Tls)) => {}
+                // It is there, and may show it in a moment.
+                Ok(None) | Err(_) if found == Corroboration::Alone => found = Corroboration::Absent,
                 Ok(None) | Err(_) => {}
             }
         }
@@ -157,7 +161,7 @@ pub enum Corroboration {
     Absent,
     /// One shows another block at that height, and none shows this one.
     Contradicted(BlockRef),
-    /// There is no other endpoint to ask.
+    /// There is no other endpoint that is well and can be reached.
     Alone,
 }
 
@@ -234,8 +238,9 @@ impl Shared {
         method: &str,
         prefer: Option<EndpointId>,
         tried: &[EndpointId],
+        resting: Resting,
     ) -> Option<Started<'_>> {
-        let pick = self.pool().begin(need, method, prefer, tried, now())?;
+        let pick = self.pool().begin(need, method, prefer, tried, resting, now())?;
         Some(self.started(pick))
     }
 
@@ -273,7 +278,13 @@ impl Shared {
         let (replies, sent) = match tokio::time::timeout(timeout, post).await {
             Ok(Ok(reply)) => (wire::read(calls, &reply, &self.classifier), true),
             Ok(Err(broken)) => (calls.iter().map(|_| Reply::fault(broken.kind)).collect(), broken.sent),
-            Err(_) => (calls.iter().map(|_| Reply::fault(FaultKind::Timeout)).collect(), true),
+            Err(_) => {
+                if timeout < self.config.attempt_timeout {
+                    // We cut it short: that it did not answer by then is not held against it.
+                    started.abandon();
+                }
+                (calls.iter().map(|_| Reply::fault(FaultKind::Timeout)).collect(), true)
+            }
         };
         let took = now().saturating_duration_since(begun);
         let name = started.end(calls, &replies);
@@ -318,6 +329,12 @@ pub(crate) struct Started<'a> {
 }
 
 impl Started<'_> {
+    fn abandon(&mut self) {
+        if let Some(pick) = self.pick.take() {
+            self.shared.pool().abandon(pick, now());
+        }
+    }
+
     fn end(&mut self, calls: &[&Call], replies: &[Reply]) -> EndpointName {
         let mut pool = self.shared.pool();
         // One exchange counts once, by the worst of its replies.
@@ -355,9 +372,7 @@ const fn weight(verdict: &Verdict) -> u8 {
 
 impl Drop for Started<'_> {
     fn drop(&mut self) {
-        if let Some(pick) = self.pick.take() {
-            self.shared.pool().abandon(pick, now());
-        }
+        self.abandon();
     }
 }
 

@@ -27,6 +27,6 @@ mod wire;
 
 pub use config::{EndpointConfig, ProviderConfig};
 pub use endpoints::{Corroboration, Endpoints};
-pub use send::Submission;
+pub use send::{Spread, Submission};
 pub use session::{FoundReceipt, Reach, Session};
 pub use transport::{Failover, error_of};

@@ -17,6 +17,9 @@ use crate::{
     wire::{Call, Reply},
 };
 
+/// How many elements of a batch go on by themselves at once.
+const AT_ONCE: usize = 16;
+
 /// Why a read found no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -27,8 +30,8 @@ pub(crate) enum End {
 }
 
 impl Shared {
-    /// Asks for several calls at once. They go out as one batch; those that are not answered there go on one by
-    /// one (V4). The results are in the order of the calls.
+    /// Asks for several calls at once. They go out as one batch; those that are not answered there go on, each by
+    /// itself (V4). The results are in the order of the calls.
     pub(crate) async fn route(
         &self,
         calls: &[Call],
@@ -42,19 +45,31 @@ impl Shared {
         let mut journeys: Vec<Journey<'_>> =
             calls.iter().map(|call| Journey::new(self, call, need, prefer)).collect();
         self.together(&mut journeys, log).await;
-        join_all(journeys.into_iter().map(|journey| self.travel(journey, log))).await
+        let mut answers = Vec::with_capacity(journeys.len());
+        let mut open = journeys.into_iter();
+        loop {
+            let some: Vec<_> = open.by_ref().take(AT_ONCE).map(|journey| self.travel(journey, log)).collect();
+            if some.is_empty() {
+                return answers;
+            }
+            answers.extend(join_all(some).await);
+        }
     }
 
-    /// Sends all calls as one batch to whoever the first would go to.
+    /// Sends calls as one batch to whoever the first would go to: those that this endpoint may serve.
     async fn together(&self, journeys: &mut [Journey<'_>], log: Log<'_>) {
         let Some((first, others)) = journeys.split_first_mut() else { return };
         let Step::Ask(pick, timeout) = first.read.next(&mut self.pool(), now()) else { return };
+        let mut batch = vec![first];
         for other in others {
-            other.read.asked(pick.id);
+            if self.pool().may_serve(pick.id, other.read.need()) {
+                other.read.asked(pick.id);
+                batch.push(other);
+            }
         }
-        let calls: Vec<&Call> = journeys.iter().map(|journey| journey.call).collect();
+        let calls: Vec<&Call> = batch.iter().map(|journey| journey.call).collect();
         let exchange = self.exchange(self.started(pick), &calls, timeout, log).await;
-        for (journey, reply) in journeys.iter_mut().zip(exchange.replies) {
+        for (journey, reply) in batch.into_iter().zip(exchange.replies) {
             journey.told(self, pick.id, &exchange.by, reply, (exchange.sent, exchange.took));
         }
     }

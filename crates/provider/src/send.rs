@@ -8,7 +8,7 @@ use alloy::{
 };
 use backstay_core::{
     EndpointName,
-    endpoint::{EndpointId, Need},
+    endpoint::{EndpointId, Need, Resting},
     error::Attempt,
     failure::{RefusalKind, Verdict},
     tx::SendAnswer,
@@ -30,6 +30,8 @@ pub struct Submission {
     pub answer: SendAnswer,
     /// Which endpoint took it, where one said so.
     pub by: Option<EndpointName>,
+    /// Whether every endpoint that may be sent to has refused it.
+    pub unanimous: bool,
     /// Each call, oldest first.
     pub attempts: Vec<Attempt>,
     /// The node's error, where it was refused.
@@ -38,6 +40,15 @@ pub struct Submission {
 
 /// Who may be sent to, asked just before.
 pub(crate) type Admit<'a> = &'a (dyn Fn(EndpointId) -> BoxFuture<'a, bool> + Send + Sync);
+
+/// To whom bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// To one endpoint after another, until one has taken them.
+    First,
+    /// To everybody: the first to take them may have lost them since.
+    Everybody,
+}
 
 /// How long a hash is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +77,7 @@ impl Shared {
         &self,
         raw: &Bytes,
         hash: TxHash,
-        prefer: Option<EndpointId>,
+        (prefer, spread): (Option<EndpointId>, Spread),
         admit: Admit<'_>,
         log: Log<'_>,
     ) -> Submission {
@@ -83,7 +94,7 @@ impl Shared {
         let mut said = Said::default();
         let mut by = None;
         let call = self.call("eth_sendRawTransaction", &format!("[\"{raw}\"]"));
-        while let Some(started) = self.begin(Need::Send, &call.method, prefer, &tried) {
+        while let Some(started) = self.begin(Need::Send, &call.method, prefer, &tried, Resting::Ask) {
             let id = started.id;
             tried.push(id);
             if !admit(id).await {
@@ -92,13 +103,36 @@ impl Shared {
             sent_to += 1;
             let exchange = self.exchange(started, &[&call], self.config.attempt_timeout, Some(&log)).await;
             let Some(reply) = exchange.replies.into_iter().next() else { continue };
+            let reply_hash = reply.result().and_then(|hash| serde_json::from_str::<TxHash>(hash).ok());
             if let Some(ResponsePayload::Failure(error)) = reply.payload {
                 said.error = Some(error);
             }
+            let taken = match &reply.verdict {
+                // A hash that is not ours says that it has taken something else.
+                Verdict::Answer => reply_hash == Some(hash),
+                Verdict::TxRefused(kind) => *kind == RefusalKind::AlreadyKnown,
+                Verdict::Reverted(_)
+                | Verdict::NotYet
+                | Verdict::Missing { .. }
+                | Verdict::RateLimited { .. }
+                | Verdict::Unsupported
+                | Verdict::RangeTooLarge { .. }
+                | Verdict::Fault(_)
+                | Verdict::WrongIdentity
+                | Verdict::Invalid
+                | Verdict::Unclassified => false,
+            };
+            if taken {
+                by = by.or(Some(id));
+                match spread {
+                    Spread::First => break,
+                    Spread::Everybody => continue,
+                }
+            }
             let search = match reply.verdict {
-                Verdict::Answer | Verdict::TxRefused(RefusalKind::AlreadyKnown) => {
-                    by = Some(id);
-                    break;
+                Verdict::Answer => {
+                    said.unknown = true;
+                    Search::Once
                 }
                 Verdict::TxRefused(kind) => {
                     said.refused(kind);
@@ -130,9 +164,11 @@ impl Shared {
             // The budget is that of the whole submission.
             let search = if searched { Search::Once } else { search };
             searched |= search == Search::Budget;
-            if self.knows(hash, id, search, Some(&log)).await {
+            if by.is_none() && self.knows(hash, id, search, Some(&log)).await {
                 by = Some(id);
-                break;
+                if spread == Spread::First {
+                    break;
+                }
             }
         }
         if sent_to > 1 {
@@ -142,6 +178,7 @@ impl Shared {
             answer: if by.is_some() { SendAnswer::Accepted } else { said.answer() },
             by: by.map(|id| self.name(id)),
             attempts: attempts.into_inner().unwrap_or_else(PoisonError::into_inner),
+            unanimous: said.refusals >= self.pool().senders(),
             refusal: said.error,
         }
     }
@@ -153,7 +190,8 @@ impl Shared {
         let until = now() + self.config.lookup_budget;
         for wait in backoff() {
             let mut tried = Vec::new();
-            while let Some(started) = self.begin(Need::Current, &call.method, Some(first), &tried) {
+            let mut resting = Resting::Ask;
+            while let Some(started) = self.begin(Need::Current, &call.method, Some(first), &tried, resting) {
                 tried.push(started.id);
                 let left = until.saturating_duration_since(now()).min(self.config.attempt_timeout);
                 if left.is_zero() {
@@ -163,6 +201,9 @@ impl Shared {
                 let found = |reply: &Reply| reply.verdict == Verdict::Answer && !reply.is_null();
                 if exchange.replies.first().is_some_and(found) {
                     return true;
+                }
+                if exchange.replies.first().is_some_and(|reply| reply.verdict == Verdict::Answer) {
+                    resting = Resting::Leave;
                 }
             }
             if search == Search::Once || now() + wait >= until {
@@ -179,12 +220,14 @@ impl Shared {
 struct Said {
     unknown: bool,
     refused: Option<RefusalKind>,
+    refusals: usize,
     error: Option<ErrorPayload>,
 }
 
 impl Said {
     /// One refusal that may pass outweighs those that are final.
     fn refused(&mut self, kind: RefusalKind) {
+        self.refusals += 1;
         if self.refused.is_none_or(|known| known.is_final()) {
             self.refused = Some(kind);
         }

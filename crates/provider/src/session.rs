@@ -13,7 +13,7 @@ use alloy::{
 };
 use backstay_core::{
     BlockRef, EndpointName, Error, ErrorKind, Result, Retry,
-    endpoint::{EndpointId, Need},
+    endpoint::{EndpointId, Need, Resting},
     error::Attempt,
     failure::Verdict,
     session::{Event, Fenced, Trail, What, fence},
@@ -25,7 +25,7 @@ use serde::Deserialize;
 use crate::{
     endpoints::{CallReport, Endpoints, Started, attempt, now},
     route::{End, backoff},
-    send::Submission,
+    send::{Spread, Submission},
     track::parse_header,
     transport::SessionTransport,
     wire::{Call, Reply, known, verdict_of},
@@ -273,9 +273,10 @@ impl Session {
             let mut tried = Vec::new();
             let mut asked_pin_again = false;
             let mut somebody_lags = false;
+            let mut resting = Resting::Ask;
             let mut kept = None;
             let pin = self.lock().pin;
-            while let Some(started) = shared.begin(need, &call.method, Some(pin), &tried) {
+            while let Some(started) = shared.begin(need, &call.method, Some(pin), &tried, resting) {
                 let left = deadline.saturating_duration_since(now());
                 if left.is_zero() {
                     break;
@@ -294,6 +295,7 @@ impl Session {
                     }
                     Judged::Lag => {
                         somebody_lags = true;
+                        resting = Resting::Leave;
                         if id == pin && !asked_pin_again {
                             // Another replica behind the same URL may have it.
                             asked_pin_again = true;
@@ -321,19 +323,19 @@ impl Session {
         Err(self.lost(&call.method, view, attempts))
     }
 
-    /// Signed bytes, at the pin first, and only where the session's fence is shown.
+    /// Sends signed bytes, at the pin first, and only where the session's fence is shown.
     ///
     /// # Cancel safety
     ///
     /// Dropping it stops asking; the bytes may be out.
-    pub async fn submit(&self, raw: &Bytes, hash: TxHash) -> Submission {
+    pub async fn submit(&self, raw: &Bytes, hash: TxHash, spread: Spread) -> Submission {
         let (pin, fence) = {
             let state = self.lock();
             (state.pin, state.fence)
         };
         let admit = |id| Box::pin(self.holds_fence(id, fence)) as BoxFuture<'_, bool>;
         let log = |report: CallReport| self.report(report, None);
-        self.endpoints.shared.submit(raw, hash, Some(pin), &admit, Some(&log)).await
+        self.endpoints.shared.submit(raw, hash, (Some(pin), spread), &admit, Some(&log)).await
     }
 
     /// Looks for the receipt of a transaction: at the pin, then as far as `reach` says. It counts only when the
@@ -348,10 +350,14 @@ impl Session {
             (state.pin, state.fence)
         };
         let mut tried = Vec::new();
-        while let Some(started) = shared.begin(Need::Current, RECEIPT, Some(pin), &tried) {
+        let mut resting = Resting::Ask;
+        while let Some(started) = shared.begin(Need::Current, RECEIPT, Some(pin), &tried, resting) {
             let id = started.id;
             tried.push(id);
             let (verdict, found) = self.receipt_at(started, hash).await;
+            if verdict == Verdict::Answer {
+                resting = Resting::Leave;
+            }
             if reach == Reach::Pin && id == pin && verdict == Verdict::Answer && found.is_none() {
                 return None;
             }

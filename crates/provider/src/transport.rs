@@ -17,6 +17,7 @@ use crate::{
     endpoints::{Endpoints, Shared},
     gate::{Sends, sends},
     route::End,
+    send::Spread,
     session::Session,
     wire::Call,
 };
@@ -141,7 +142,7 @@ async fn send(shared: &Arc<Shared>, call: &Call) -> Result<ResponsePayload, Tran
         return Err(to_alloy(Error::new(ErrorKind::Invalid, message)));
     };
     let hash = hash_of(&raw);
-    let submission = shared.submit(&raw, hash, None, &|_| Box::pin(ready(true)), None).await;
+    let submission = shared.submit(&raw, hash, (None, Spread::First), &|_| Box::pin(ready(true)), None).await;
     let delivery = match submission.answer {
         SendAnswer::Accepted => {
             return to_raw_value(&hash).map(ResponsePayload::Success).map_err(TransportError::ser_err);

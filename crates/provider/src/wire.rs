@@ -1,6 +1,6 @@
 //! JSON-RPC envelopes: what is written and what is read.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashMap};
 
 use alloy::rpc::json_rpc::{ErrorPayload, Id, ResponsePayload, SerializedRequest};
 use backstay_core::failure::{Classifier, Content, FaultKind, Reply as Shown, RpcError, Verdict};
@@ -115,19 +115,22 @@ pub(crate) fn read(calls: &[&Call], http: &HttpReply, classifier: &Classifier) -
         },
         [first, ..] => match serde_json::from_slice::<Vec<Envelope<'_>>>(&http.body) {
             Ok(envelopes) => {
-                let find = |call: &&Call| envelopes.iter().find(|envelope| envelope.is_to(call));
-                let read = |call: &&Call| {
-                    find(call).map_or(Reply::fault(FaultKind::WrongId), |envelope| reader.one(call, envelope))
+                let by_id: HashMap<Id, &Envelope<'_>> =
+                    envelopes.iter().filter_map(|envelope| Some((envelope.own_id()?, envelope))).collect();
+                let read = |call: &&Call| match by_id.get(&call.id) {
+                    Some(envelope) => reader.one(call, envelope),
+                    None => Reply::fault(FaultKind::WrongId),
                 };
                 calls.iter().map(read).collect()
             }
             // A single error object in answer to a batch speaks for all of it: a limit, mostly.
             Err(error) => match serde_json::from_slice::<Envelope<'_>>(&http.body) {
                 Ok(envelope) if envelope.error.is_some() => all(match reader.one(first, &envelope).verdict {
-                    Verdict::RateLimited { after } => {
-                        Reply { verdict: Verdict::RateLimited { after }, payload: None }
+                    verdict @ (Verdict::RateLimited { .. } | Verdict::Fault(_)) => {
+                        Reply { verdict, payload: None }
                     }
-                    _ => Reply::fault(FaultKind::Server),
+                    // A batch that is too large, mostly: its elements are asked for by themselves.
+                    _ => Reply { verdict: Verdict::Unclassified, payload: None },
                 }),
                 Ok(_) | Err(_) => all(reader.unreadable(first, &error)),
             },
@@ -206,8 +209,11 @@ struct Envelope<'a> {
 
 impl Envelope<'_> {
     fn is_to(&self, call: &Call) -> bool {
-        let id = self.id.and_then(|id| serde_json::from_str::<Id>(id.get()).ok());
-        id.is_some_and(|id| id == call.id)
+        self.own_id().is_some_and(|id| id == call.id)
+    }
+
+    fn own_id(&self) -> Option<Id> {
+        self.id.and_then(|id| serde_json::from_str(id.get()).ok())
     }
 
     fn has_no_id(&self) -> bool {

@@ -8,7 +8,7 @@ use std::{
 
 use alloy::primitives::{Address, Bytes, U256};
 use backstay_core::{
-    EndpointName, Error, ErrorKind, Result, Retry,
+    Delivery, EndpointName, Error, ErrorKind, Result, Retry,
     failure::Verdict,
     recovery::{Diagnosis, Failure, LastRound, RoundVerdict, admit_round, authorise},
     session::What,
@@ -59,7 +59,7 @@ pub struct Runner {
 #[derive(Debug)]
 pub struct Run {
     session: Session,
-    _lines: Vec<tokio::sync::OwnedMutexGuard<()>>,
+    lines: Vec<tokio::sync::OwnedMutexGuard<()>>,
 }
 
 impl Run {
@@ -95,12 +95,18 @@ impl Runner {
     ///
     /// [`ErrorKind::Unavailable`] when no endpoint can be pinned.
     pub async fn begin(&self, ledger: &Ledger) -> Result<Run> {
+        let begun = Instant::now();
         let lines = self.hold_allowances(ledger).await;
         let intent = ledger.intent();
         let newest = self.driver.newest_block(intent.account);
         let fence = intent.fence.into_iter().chain(newest).max_by_key(|block| block.number);
         let session = Session::begin(self.driver.endpoints(), fence)?;
-        Ok(Run { session, _lines: lines })
+        let waited = begun.elapsed();
+        if waited >= Duration::from_secs(1) {
+            let text = format!("waited {:.1} s for other intents that share a grant", waited.as_secs_f64());
+            session.note(What::Note { text });
+        }
+        Ok(Run { session, lines })
     }
 
     /// Does what is due until nothing is. A run and a resumed run are the same: both start from the records.
@@ -112,8 +118,9 @@ impl Runner {
     /// # Cancel safety
     ///
     /// Dropping it leaves the intent as if the process had been killed: read it from the journal again.
-    pub async fn run(&self, ledger: &mut Ledger, run: &Run) -> Result<Outcome> {
-        let session = &run.session;
+    pub async fn run(&self, ledger: &mut Ledger, run: &mut Run) -> Result<Outcome> {
+        let session = run.session.clone();
+        let session = &session;
         // The step whose bytes this very run has signed and not sent yet.
         let mut fresh = None;
         // Rounds that this run has begun, and looks that it has taken again: both end.
@@ -146,12 +153,15 @@ impl Runner {
                     let settled = self.driver.settle(ledger, session, step, &attempt, freshness).await?;
                     if let (Settled::Refused(kind), StepId::Plan { .. }) = (settled, step) {
                         let message = format!("recovery: every endpoint refused `{label}`: {kind}");
-                        return Err(Error::new(ErrorKind::Recovery, message).with_retry(Retry::Later));
+                        let error = Error::new(ErrorKind::Recovery, message).with_retry(Retry::Later);
+                        return Err(error.with_delivery(Delivery::Refused));
                     }
                 }
                 Due::Check { step, check, .. } => self.check(ledger, session, step, &check).await?,
                 Due::Conclude { inclusion, by } => {
-                    self.conclude(ledger, session, inclusion, by.as_ref()).await?
+                    // What it was allowed is spent: the next may begin.
+                    run.lines.clear();
+                    self.conclude(ledger, session, inclusion, by.as_ref()).await?;
                 }
             }
         }

@@ -240,10 +240,10 @@ async fn drive(
     }
     loop {
         let result = match runner.begin(&ledger).await {
-            Ok(run) => {
+            Ok(mut run) => {
                 // The trail that the handle shows is the first run's; others are rare, and go on from there.
                 shown.get_or_init(|| run.session().clone());
-                runner.run(&mut ledger, &run).await
+                runner.run(&mut ledger, &mut run).await
             }
             Err(error) => Err(error),
         };

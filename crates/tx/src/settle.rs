@@ -2,14 +2,14 @@
 
 use std::{fmt, time::Duration};
 
-use alloy::primitives::{Address, Bytes, TxHash, U64};
+use alloy::primitives::{Address, B256, Bytes, TxHash, U64};
 use backstay_core::{
-    Delivery, EndpointName, Error, ErrorKind, Result, Retry,
+    BlockRef, Delivery, EndpointName, Error, ErrorKind, Result, Retry,
     failure::{RefusalKind, Verdict},
     session::What,
     tx::{Attempt, Inclusion, Outcome, Record, SendAnswer, StepId},
 };
-use backstay_provider::{Corroboration, FoundReceipt, Reach, Session, Submission};
+use backstay_provider::{Corroboration, FoundReceipt, Reach, Session, Spread, Submission};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ use crate::{driver::Driver, ledger::Ledger, prepare::count};
 
 /// The least time between two sends of bytes that nobody took, unless a block has come in between.
 const LEAST_RESEND: Duration = Duration::from_secs(1);
-/// How many blocks are searched for the transaction that used a nonce.
+/// How many blocks are searched at a time for the transaction that used a nonce.
 const SEARCHED: u64 = 256;
 
 /// Whether signed bytes can be known not to have left yet.
@@ -70,6 +70,7 @@ impl Driver {
         let deadline = Instant::now() + self.config.inclusion_timeout;
         let mut said = None;
         let mut displaced = None;
+        let mut search = Search::default();
         let waiting = async {
             session.step(ledger.intent().label_of(step)).await;
             if freshness == Freshness::MaybeSent {
@@ -82,11 +83,15 @@ impl Driver {
             }
             let mut asked_at = self.height();
             loop {
-                let submission = session.submit(&attempt.raw, attempt.hash).await;
+                // Again, they go to everybody: whoever took them may have lost them.
+                let spread = if said.is_none() { Spread::First } else { Spread::Everybody };
+                let submission = session.submit(&attempt.raw, attempt.hash, spread).await;
                 note(session, &submission);
                 let answer = submission.answer;
                 match answer {
-                    SendAnswer::Refused(kind) if freshness == Freshness::Fresh && kind.is_final() => {
+                    SendAnswer::Refused(kind)
+                        if freshness == Freshness::Fresh && submission.unanimous && kind.is_final() =>
+                    {
                         return self.refuse(ledger, step, attempt, kind).await;
                     }
                     SendAnswer::Accepted | SendAnswer::Unknown => freshness = Freshness::MaybeSent,
@@ -98,7 +103,7 @@ impl Driver {
                     said = Some(answer);
                 }
                 if answer == SendAnswer::Refused(RefusalKind::NonceTooLow)
-                    && let Some(other) = self.displaced_by(ledger, session, step, attempt).await?
+                    && let Some(other) = self.displaced_by(ledger, session, step, attempt, &mut search).await
                 {
                     // Bytes that an endpoint may have keep their nonce until that is final: a reorganisation
                     // could bring them back.
@@ -149,8 +154,11 @@ impl Driver {
         let wait = self.config.corroboration_wait;
         let wait = wait.unwrap_or_else(|| self.three_blocks().max(Duration::from_secs(6)));
         let until = Instant::now() + wait;
+        let mut found = Corroboration::Absent;
         loop {
-            let found = self.endpoints.corroborate(inclusion.block, by).await;
+            // One that hangs does not stretch the wait.
+            let asked = self.endpoints.corroborate(inclusion.block, by);
+            found = tokio::time::timeout_at(until, asked).await.unwrap_or(found);
             let settled = matches!(found, Corroboration::Shown | Corroboration::Alone);
             if settled || Instant::now() >= until {
                 let text = match found {
@@ -236,33 +244,47 @@ impl Driver {
     }
 
     /// The transaction that used the nonce in place of this attempt, found in a block: a count alone says that
-    /// the nonce was used, not by whom, and it may have been this very attempt.
+    /// the nonce was used, not by whom, and it may have been this very attempt. The blocks are walked by hash, from
+    /// the fence down to where the nonce was still unused. `None` where that is not known, or not yet.
     async fn displaced_by(
         &self,
         ledger: &Ledger,
         session: &Session,
         step: StepId,
         attempt: &Attempt,
-    ) -> Result<Option<Displaced>> {
+        search: &mut Search,
+    ) -> Option<Displaced> {
+        if let Some(found) = search.found {
+            return Some(found);
+        }
         let account = ledger.intent().account;
-        let fence = session.step(ledger.intent().label_of(step)).await;
-        if count(session, account).await? <= attempt.nonce {
-            return Ok(None);
-        }
-        let first = (attempt.unused_at + 1).max(fence.number.saturating_sub(SEARCHED));
-        for number in first..=fence.number {
-            let request = json!([format!("{number:#x}"), true]).to_string();
-            let Ok(block) = session.read("eth_getBlockByNumber", &request).await? else { continue };
-            let block: Option<Block> = serde_json::from_str(&block).unwrap_or_default();
-            let used = block.into_iter().flat_map(|block| block.transactions).find(|transaction| {
-                transaction.from == account && transaction.nonce.to::<u64>() == attempt.nonce
-            });
-            if let Some(used) = used {
-                let other = Displaced { nonce: attempt.nonce, by: used.hash, block: number };
-                return Ok((used.hash != attempt.hash).then_some(other));
+        if search.next.is_none() {
+            session.step(ledger.intent().label_of(step)).await;
+            if count(session, account).await.ok()? <= attempt.nonce {
+                return None;
             }
+            search.next = Some(session.fence());
         }
-        Ok(None)
+        for _ in 0..SEARCHED {
+            let at = search.next.filter(|at| at.number > attempt.unused_at)?;
+            let request = json!([at.hash, true]).to_string();
+            let block = session.read("eth_getBlockByHash", &request).await.ok()?.ok()?;
+            let block: Block = serde_json::from_str::<Option<Block>>(&block).ok()??;
+            if block.hash != at.hash {
+                return None;
+            }
+            let uses = |used: &&Used| used.from == account && used.nonce.to::<u64>() == attempt.nonce;
+            if let Some(used) = block.transactions.iter().find(uses) {
+                search.next = None;
+                if used.hash == attempt.hash {
+                    return None;
+                }
+                search.found = Some(Displaced { nonce: attempt.nonce, by: used.hash, block: at.number });
+                return search.found;
+            }
+            search.next = at.number.checked_sub(1).map(|number| BlockRef { number, hash: block.parent_hash });
+        }
+        None
     }
 
     /// Whether a block can no longer be reorganised away, by what the pin calls final.
@@ -315,6 +337,13 @@ impl fmt::Display for Displaced {
     }
 }
 
+/// How far the search for it has come.
+#[derive(Default)]
+struct Search {
+    next: Option<BlockRef>,
+    found: Option<Displaced>,
+}
+
 #[derive(Deserialize)]
 struct Height {
     number: U64,
@@ -322,7 +351,10 @@ struct Height {
 
 /// The parts of a block that tell who used a nonce.
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Block {
+    hash: B256,
+    parent_hash: B256,
     transactions: Vec<Used>,
 }
 

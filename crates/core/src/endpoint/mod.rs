@@ -10,6 +10,6 @@ mod window;
 pub use breaker::{Admission, Breaker, BreakerConfig};
 pub use history::{History, Holds};
 pub use identity::{Identity, Tie, judge_branch, judge_genesis};
-pub use pool::{EndpointId, Need, Pick, Pool, PoolConfig};
+pub use pool::{EndpointId, Need, Pick, Pool, PoolConfig, Resting};
 pub use state::{EndpointState, EndpointStatus, Role};
 pub use window::{Header, HeaderWindow};

@@ -66,6 +66,15 @@ pub enum Need {
     Send,
 }
 
+/// What becomes of endpoints that rest, because of their breaker or because they asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resting {
+    /// They are asked when nobody else is left (E5).
+    Ask,
+    /// They are left alone: somebody has spoken already.
+    Leave,
+}
+
 /// Where a call goes. It must be ended or abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pick {
@@ -107,8 +116,8 @@ impl Pool {
     /// Chooses the endpoint for the next try of a call, or `None` when none is left.
     ///
     /// `prefer` comes first where it is usable, then the sticky endpoint, then the others in order. When
-    /// no endpoint is well, one that rests, or did not serve the method, is asked all the same (E5): a pool
-    /// never empties itself. Wrong identity and, for [`Need::Current`] and [`Need::Send`], staleness are the
+    /// no endpoint is well, one that rests, or did not serve the method, is asked all the same (E5), unless
+    /// `resting` says that somebody has spoken already: a pool never empties itself. Wrong identity and, for [`Need::Current`] and [`Need::Send`], staleness are the
     /// exceptions.
     pub fn begin(
         &mut self,
@@ -116,6 +125,7 @@ impl Pool {
         method: &str,
         prefer: Option<EndpointId>,
         tried: &[EndpointId],
+        resting: Resting,
         now: Instant,
     ) -> Option<Pick> {
         self.settle_sticky(now);
@@ -131,7 +141,11 @@ impl Pool {
             let endpoint = &self.endpoints[*index];
             may(index) && endpoint.rests(now).is_none() && !endpoint.lacks(method, now)
         };
-        let chosen = order.clone().find(well).or_else(|| order.clone().find(may))?;
+        let last_resort = || match resting {
+            Resting::Ask => order.clone().find(may),
+            Resting::Leave => None,
+        };
+        let chosen = order.clone().find(well).or_else(last_resort)?;
         let endpoint = &mut self.endpoints[chosen];
         endpoint.calls += 1;
         let probe = endpoint.breaker.admit(now) == Admission::Probe;
@@ -174,17 +188,18 @@ impl Pool {
 
     /// The endpoint that is about to have what is at the frontier: a declared origin that is well, beside at
     /// least one other endpoint, and not known to lack that height.
-    pub fn origin(&self, kind: DataKind, height: u64, now: Instant) -> Option<EndpointId> {
+    pub fn origin(&self, method: &str, kind: DataKind, height: u64, now: Instant) -> Option<EndpointId> {
         let origin = self.ids().find(|id| self.get(*id).role == Role::Origin)?;
         let well = self.barred(origin.0, Need::Current).is_none() && self.get(origin).rests(now).is_none();
-        let lacks = self.holds(origin, kind, height) == Holds::Missing;
+        let lacks =
+            self.get(origin).lacks(method, now) || self.holds(origin, kind, height, now) == Holds::Missing;
         (self.endpoints.len() > 1 && well && !lacks).then_some(origin)
     }
 
     /// Whether an endpoint holds data of a kind at a height.
-    pub fn holds(&self, id: EndpointId, kind: DataKind, height: u64) -> Holds {
+    pub fn holds(&self, id: EndpointId, kind: DataKind, height: u64, now: Instant) -> Holds {
         let endpoint = self.get(id);
-        endpoint.head.map_or(Holds::Unknown, |head| endpoint.history.holds(kind, height, head.number))
+        endpoint.head.map_or(Holds::Unknown, |head| endpoint.history.holds(kind, height, head.number, now))
     }
 
     /// Notes that an endpoint answered with data at a height.
@@ -196,10 +211,16 @@ impl Pool {
     }
 
     /// Notes that an endpoint does not hold data at a height, and the lowest that it says it holds.
-    pub fn history_refused(&mut self, id: EndpointId, kind: DataKind, height: u64, oldest: Option<u64>) {
+    pub fn history_refused(
+        &mut self,
+        id: EndpointId,
+        (kind, height): (DataKind, u64),
+        oldest: Option<u64>,
+        now: Instant,
+    ) {
         let endpoint = &mut self.endpoints[id.0];
         if let Some(head) = endpoint.head {
-            endpoint.history.refused(kind, height, oldest, head.number);
+            endpoint.history.refused(kind, height, oldest, head.number, now);
         }
     }
 
@@ -207,6 +228,11 @@ impl Pool {
     pub fn oldest(&self, kind: DataKind) -> Option<u64> {
         let held = |endpoint: &EndpointState| endpoint.history.oldest(kind, endpoint.head?.number);
         self.endpoints.iter().filter_map(held).min()
+    }
+
+    /// How many endpoints may be sent to, breaker and rest aside.
+    pub fn senders(&self) -> usize {
+        self.ids().filter(|id| self.may_serve(*id, Need::Send)).count()
     }
 
     /// Whether an endpoint may serve a need, breaker and rest aside.

@@ -41,8 +41,8 @@ pub enum Verdict {
     WrongIdentity,
     /// The caller's own mistake, the same everywhere.
     Invalid,
-    /// An error whose wording no row of the table knows. Counted, logged once, and treated as the
-    /// endpoint's answer: not retried elsewhere for a send, tried elsewhere for a read.
+    /// An error whose wording no row of the table knows. A read goes on to another endpoint; a send may have been
+    /// taken.
     Unclassified,
 }
 

@@ -65,13 +65,10 @@ fn shape(method: &str, declared: &BTreeMap<String, Declared>) -> Option<(usize, 
         "eth_getBlockByNumber"
         | "eth_getHeaderByNumber"
         | "eth_getBlockTransactionCountByNumber"
-        | "eth_getUncleCountByBlockNumber"
-        | "eth_getUncleByBlockNumberAndIndex"
         | "debug_getRawBlock"
         | "debug_getRawHeader" => (0, DataKind::Blocks),
-        "eth_getTransactionByBlockNumberAndIndex" | "eth_getBlockReceipts" | "debug_getRawReceipts" => {
-            (0, DataKind::Transactions)
-        }
+        // Not the lookups by index: past the end of a block their null is the answer.
+        "eth_getBlockReceipts" | "debug_getRawReceipts" => (0, DataKind::Transactions),
         // The state of the block, with what it touched: as deep as state.
         "debug_traceBlockByNumber" | "debug_executionWitness" | "trace_block" => (0, DataKind::State),
         other => {

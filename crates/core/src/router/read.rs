@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Asks;
 use crate::{
-    endpoint::{EndpointId, Holds, Need, Pick, Pool},
+    endpoint::{EndpointId, Holds, Need, Pick, Pool, Resting},
     failure::{DataKind, Verdict},
 };
 
@@ -63,9 +63,22 @@ pub struct Read {
     tried: Vec<EndpointId>,
     /// Those that had no data, and how they said so.
     missed: Vec<(EndpointId, Miss)>,
+    /// Those that failed.
+    faulted: Vec<EndpointId>,
     done: Option<Done>,
-    /// Whether a reply was kept that may be handed out when nobody has a better one.
-    kept: bool,
+    /// The reply that may be handed out when nobody has a better one.
+    kept: Option<Rank>,
+}
+
+/// How good a kept reply is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// An error that may be the endpoint's own.
+    Error,
+    /// An error that says what is missing.
+    Refusal,
+    /// `null`.
+    Null,
 }
 
 /// What to do next.
@@ -114,8 +127,10 @@ pub enum Told {
 enum Miss {
     /// `null`.
     Null,
-    /// An error that says so.
-    Refused,
+    /// An error that says that it is not there yet.
+    NotYet,
+    /// An error that says that it is not held any more.
+    Gone,
 }
 
 #[derive(Debug)]
@@ -172,7 +187,7 @@ impl Read {
                     (Zone::Beyond, need)
                 } else if height >= frontier.number.saturating_sub(window) {
                     let until = now + config.frontier_grace;
-                    let phase = pool.origin(kind, height, now).map_or(Phase::Rounds, Phase::Origin);
+                    let phase = pool.origin(&method, kind, height, now).map_or(Phase::Rounds, Phase::Origin);
                     let waits = Box::new(waits());
                     (Zone::Frontier { kind, height, phase, waits, until }, Need::AtHeight(height))
                 } else {
@@ -191,14 +206,15 @@ impl Read {
             zone,
             tried: Vec::new(),
             missed: Vec::new(),
+            faulted: Vec::new(),
             done: None,
-            kept: false,
+            kept: None,
         }
     }
 
-    /// The endpoints that were asked, this round.
-    pub fn tried(&self) -> &[EndpointId] {
-        &self.tried
+    /// What it needs of an endpoint.
+    pub fn need(&self) -> Need {
+        self.need
     }
 
     /// Notes that an endpoint is asked as part of something else, such as a batch.
@@ -213,32 +229,33 @@ impl Read {
         }
         let left = self.deadline.saturating_duration_since(now);
         if left.is_zero() {
-            return Step::Done(if self.kept { Done::Kept } else { Done::Late });
+            return Step::Done(if self.kept.is_some() { Done::Kept } else { Done::Late });
         }
         let timeout = self.attempt_timeout.min(left);
+        let resting = self.resting();
         match &mut self.zone {
             Zone::Anywhere | Zone::Beyond => match self.begin(pool, self.prefer, now) {
                 Some(pick) => Step::Ask(pick, timeout),
-                None => self.over(pool),
+                None => self.over(pool, now),
             },
             Zone::Deep { kind, height } => {
                 let (kind, height) = (*kind, *height);
                 // No extra cost: the usual endpoint first, unless it is known to lack the height.
                 let usual = self.prefer.or_else(|| pool.favourite(now));
-                let lacks = usual.is_none_or(|id| pool.holds(id, kind, height) == Holds::Missing);
+                let lacks = usual.is_none_or(|id| pool.holds(id, kind, height, now) == Holds::Missing);
                 let preferred = if self.missed.is_empty() && !lacks {
                     self.prefer
                 } else {
-                    match self.deeper(pool, kind, height) {
+                    match self.deeper(pool, kind, height, now) {
                         Some(deeper) => Some(deeper),
-                        // Nobody else may have it. If nobody was asked, somebody is: bounds are hearsay.
+                        // If nobody was asked, somebody is.
                         None if self.missed.is_empty() => self.prefer,
-                        None => return self.over(pool),
+                        None => return self.over(pool, now),
                     }
                 };
                 match self.begin(pool, preferred, now) {
                     Some(pick) => Step::Ask(pick, timeout),
-                    None => self.over(pool),
+                    None => self.over(pool, now),
                 }
             }
             Zone::Frontier { phase, waits, until, .. } => match *phase {
@@ -262,21 +279,26 @@ impl Read {
                 Phase::Origin(_) => self.ask_everybody(pool, now),
                 Phase::Everybody => match self.begin(pool, self.prefer, now) {
                     Some(pick) => Step::Ask(pick, timeout.min(self.retry_timeout)),
-                    None => self.over(pool),
+                    None => self.over(pool, now),
                 },
-                Phase::Rounds => match pool.begin(self.need, &self.method, self.prefer, &self.tried, now) {
-                    Some(pick) => {
-                        self.tried.push(pick.id);
-                        Step::Ask(pick, timeout)
+                Phase::Rounds => {
+                    // The first look may take its time, as any call. What follows a miss may not hang on it.
+                    let timeout =
+                        if self.missed.is_empty() { timeout } else { timeout.min(self.retry_timeout) };
+                    match pool.begin(self.need, &self.method, self.prefer, &self.tried, resting, now) {
+                        Some(pick) => {
+                            self.tried.push(pick.id);
+                            Step::Ask(pick, timeout)
+                        }
+                        // Waiting helps where somebody spoke and had nothing yet.
+                        None if now < *until && self.missed.iter().any(|(_, miss)| *miss != Miss::Gone) => {
+                            self.tried.clear();
+                            let wait = waits.next().unwrap_or(Duration::from_secs(1));
+                            Step::Wait(wait.min(until.saturating_duration_since(now)))
+                        }
+                        None => self.over(pool, now),
                     }
-                    // Waiting helps where somebody spoke and had nothing yet.
-                    None if now < *until && !self.missed.is_empty() => {
-                        self.tried.clear();
-                        let wait = waits.next().unwrap_or(Duration::from_secs(1));
-                        Step::Wait(wait.min(until.saturating_duration_since(now)))
-                    }
-                    None => self.over(pool),
-                },
+                }
             },
         }
     }
@@ -296,25 +318,28 @@ impl Read {
         };
         let miss = match (verdict, about) {
             (Verdict::Answer, Some(_)) if null == Null::Yes => Some(Miss::Null),
-            (Verdict::NotYet, _) => Some(Miss::Refused),
+            (Verdict::NotYet, _) => Some(Miss::NotYet),
             (Verdict::Missing { oldest, .. }, _) => {
-                if let Some((kind, height)) = about {
-                    pool.history_refused(id, kind, height, *oldest);
+                if let Some(about) = about {
+                    pool.history_refused(id, about, *oldest, now);
                 }
-                Some(Miss::Refused)
+                Some(Miss::Gone)
             }
             _ => None,
         };
+        if !matches!((verdict, miss), (Verdict::Answer, _) | (_, Some(Miss::Null | Miss::NotYet))) {
+            self.end_grace_of(id, now);
+        }
         if let Some(miss) = miss {
             // An archive's null is the answer.
-            let proven = about.is_some_and(|(kind, height)| pool.holds(id, kind, height) == Holds::Proven);
+            let proven =
+                about.is_some_and(|(kind, height)| pool.holds(id, kind, height, now) == Holds::Proven);
             let deep = matches!(self.zone, Zone::Deep { .. });
             if matches!(self.zone, Zone::Beyond) || (deep && proven && miss == Miss::Null) {
                 return self.answer();
             }
             self.missed.push((id, miss));
-            self.kept = true;
-            return Told::Keep;
+            return self.keep(if miss == Miss::Null { Rank::Null } else { Rank::Refusal });
         }
         match verdict {
             Verdict::Answer | Verdict::Reverted(_) => {
@@ -324,7 +349,7 @@ impl Read {
                         // What somebody has, those that said `null` to it do not hold.
                         for (other, miss) in &self.missed {
                             if *miss == Miss::Null {
-                                pool.history_refused(*other, kind, height, None);
+                                pool.history_refused(*other, (kind, height), None, now);
                             }
                         }
                     }
@@ -332,15 +357,9 @@ impl Read {
                 self.answer()
             }
             Verdict::TxRefused(_) | Verdict::Invalid | Verdict::RangeTooLarge { .. } => self.answer(),
-            Verdict::Unsupported | Verdict::Unclassified => {
-                self.kept = true;
-                Told::Keep
-            }
+            Verdict::Unsupported | Verdict::Unclassified => self.keep(Rank::Error),
             Verdict::Fault(_) | Verdict::RateLimited { .. } | Verdict::WrongIdentity => {
-                if let Zone::Frontier { phase: Phase::Origin(_), until, .. } = &mut self.zone {
-                    // A fast failure of the origin ends the grace at once.
-                    *until = now;
-                }
+                self.faulted.push(id);
                 Told::Drop
             }
             // Handled above.
@@ -356,26 +375,48 @@ impl Read {
         }
     }
 
+    /// A better reply is not replaced by a worse one.
+    fn keep(&mut self, rank: Rank) -> Told {
+        if self.kept.is_some_and(|kept| kept >= rank) {
+            return Told::Drop;
+        }
+        self.kept = Some(rank);
+        Told::Keep
+    }
+
+    /// Only "not yet" is worth waiting for: whatever else the origin says ends its grace at once.
+    fn end_grace_of(&mut self, id: EndpointId, now: Instant) {
+        if let Zone::Frontier { phase: Phase::Origin(origin), until, .. } = &mut self.zone
+            && *origin == id
+        {
+            *until = now;
+        }
+    }
+
+    /// Endpoints that rest are asked only while nobody has spoken.
+    fn resting(&self) -> Resting {
+        if self.missed.is_empty() && self.kept.is_none() { Resting::Ask } else { Resting::Leave }
+    }
+
     fn answer(&mut self) -> Told {
         self.done = Some(Done::Answered);
         Told::Answer
     }
 
     fn begin(&mut self, pool: &mut Pool, prefer: Option<EndpointId>, now: Instant) -> Option<Pick> {
-        if matches!(self.zone, Zone::Beyond) && !self.tried.is_empty() && self.kept {
+        if matches!(self.zone, Zone::Beyond) && !self.tried.is_empty() && self.kept.is_some() {
             return None;
         }
-        let pick = pool.begin(self.need, &self.method, prefer, &self.tried, now)?;
+        let pick = pool.begin(self.need, &self.method, prefer, &self.tried, self.resting(), now)?;
         self.tried.push(pick.id);
         Some(pick)
     }
 
     /// The next endpoint to hold a miss against: those that are proven to hold the height first, then those
-    /// of unknown depth. Those that are known not to hold it are not asked.
-    fn deeper(&self, pool: &Pool, kind: DataKind, height: u64) -> Option<EndpointId> {
+    /// of unknown depth, and last those that refused before: bounds are hearsay.
+    fn deeper(&self, pool: &Pool, kind: DataKind, height: u64, now: Instant) -> Option<EndpointId> {
         let open = || pool.ids().filter(|id| !self.tried.contains(id) && pool.may_serve(*id, self.need));
-        let by = |holds: Holds| open().find(|id| pool.holds(*id, kind, height) == holds);
-        by(Holds::Proven).or_else(|| by(Holds::Unknown))
+        open().min_by_key(|id| pool.holds(*id, kind, height, now))
     }
 
     fn ask_everybody(&mut self, pool: &mut Pool, now: Instant) -> Step {
@@ -386,13 +427,23 @@ impl Read {
         self.next(pool, now)
     }
 
-    fn over(&self, pool: &Pool) -> Step {
+    fn over(&self, pool: &Pool, now: Instant) -> Step {
+        let gone = self.missed.iter().any(|(_, miss)| *miss == Miss::Gone);
         Step::Done(match self.zone {
+            // One that may hold it has only failed: nothing is known.
+            Zone::Deep { kind, height }
+                if self.faulted.iter().any(|id| pool.holds(*id, kind, height, now) != Holds::Missing) =>
+            {
+                Done::NobodyLeft
+            }
             // A refusal by one makes another's null doubtful: it is not proven to hold the height either.
-            Zone::Deep { kind, height } if self.missed.iter().any(|(_, miss)| *miss == Miss::Refused) => {
+            Zone::Deep { kind, height } if gone => Done::Pruned { height, oldest: pool.oldest(kind) },
+            Zone::Frontier { kind, height, .. }
+                if gone && self.missed.iter().all(|(_, miss)| *miss == Miss::Gone) =>
+            {
                 Done::Pruned { height, oldest: pool.oldest(kind) }
             }
-            _ if self.kept => Done::Kept,
+            _ if self.kept.is_some() => Done::Kept,
             _ => Done::NobodyLeft,
         })
     }

@@ -104,7 +104,8 @@ pub enum Record {
         /// Whether it holds. Where it does not, somebody has undone what the step did.
         holds: bool,
     },
-    /// A first attempt was refused everywhere, by refusals for which no pool keeps it: its nonce is free.
+    /// A nonce is free of what was signed for it: every endpoint refused a first attempt, for a reason for which
+    /// no pool keeps it, or another transaction, which is final where these bytes may be out, has used it.
     Released {
         /// The nonce.
         nonce: u64,

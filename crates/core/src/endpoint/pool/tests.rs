@@ -25,7 +25,7 @@ fn pool(heads: &[u64], now: Instant) -> Pool {
 /// The names in the order in which a call that always fails would try them.
 fn order(pool: &mut Pool, need: Need, now: Instant) -> String {
     let mut tried = Vec::new();
-    while let Some(pick) = pool.begin(need, "m", None, &tried, now) {
+    while let Some(pick) = pool.begin(need, "m", None, &tried, Resting::Ask, now) {
         pool.abandon(pick, now);
         tried.push(pick.id);
     }
@@ -42,7 +42,7 @@ fn the_configured_order_is_the_preference() {
 fn an_endpoint_that_asked_us_to_wait_is_left_alone_by_the_tracker_too() {
     let now = Instant::now();
     let mut pool = pool(&[100, 100], now);
-    let pick = pool.begin(Need::Current, "m", None, &[], now).expect("there is one");
+    let pick = pool.begin(Need::Current, "m", None, &[], Resting::Ask, now).expect("there is one");
     let after = Duration::from_secs(3);
     pool.end(pick, "m", &Verdict::RateLimited { after: Some(after) }, now);
     assert_eq!(pool.begin_tracking(pick.id, now + after - Duration::from_millis(1)), None);
@@ -143,7 +143,7 @@ fn a_method_that_is_not_served_is_asked_for_elsewhere() {
     let mut pool = pool(&[100, 100], now);
     pool.end(Pick { id: EndpointId(0), probe: false }, "m", &Verdict::Unsupported, now);
     assert_eq!(order(&mut pool, Need::Current, now), "ba", "only when nobody else is left");
-    let other = pool.begin(Need::Current, "other", None, &[], now).map(|pick| pick.id);
+    let other = pool.begin(Need::Current, "other", None, &[], Resting::Ask, now).map(|pick| pick.id);
     assert_eq!(other, Some(EndpointId(0)));
     assert_eq!(order(&mut pool, Need::Current, now + UNSUPPORTED_FOR), "ab");
 }

@@ -126,7 +126,7 @@ mod deep {
         let now = Instant::now();
         let mut pool = pool(&[Role::Read; 4], now);
         pool.history_shown(EndpointId(3), STATE, 1);
-        pool.history_refused(EndpointId(1), STATE, 500, None);
+        pool.history_refused(EndpointId(1), (STATE, 500), None, now);
         let answers = always(&[("a", Says::Pruned(None)), ("d", Says::Dead), ("c", Says::Data)]);
         assert_eq!(run(&mut pool, (STATE, 50), answers, now).0, "adc", "b is known not to hold it");
     }
@@ -154,6 +154,18 @@ mod deep {
         let answers = always(&[("a", Says::Dead), ("b", Says::Dead)]);
         let got = run(&mut pool(&[Role::Read; 2], now), (STATE, 50), answers, now);
         assert_eq!(got, ("ab".into(), Done::NobodyLeft, 2));
+    }
+
+    #[test]
+    fn a_null_is_not_believed_while_one_that_may_hold_it_has_only_failed() {
+        let now = Instant::now();
+        for first in [Says::Null, Says::Pruned(None)] {
+            let mut pool = pool(&[Role::Read; 2], now);
+            pool.history_shown(EndpointId(1), BLOCKS, 1);
+            let says = move |name: &str, _| if name == "a" { first } else { Says::Dead };
+            let (story, done, _) = run(&mut pool, (BLOCKS, 50), says, now);
+            assert_eq!((story.as_str(), done), ("ab", Done::NobodyLeft));
+        }
     }
 }
 
@@ -216,7 +228,7 @@ mod frontier {
     fn an_origin_that_does_not_hold_a_deep_block_is_not_waited_for() {
         let now = Instant::now();
         let mut pool = pool(&origin_first(), now);
-        pool.history_refused(EndpointId(0), BLOCKS, HEAD - 100, None);
+        pool.history_refused(EndpointId(0), (BLOCKS, HEAD - 100), None, now);
         let (story, done, _) =
             run(&mut pool, (BLOCKS, HEAD - 200), always(&[("a", Says::Null), ("b", Says::Data)]), now);
         assert_eq!((story.as_str(), done), ("ab", Done::Answered));
@@ -243,6 +255,39 @@ mod frontier {
         assert!(story.starts_with("ab~ab~"), "{story}");
         assert_eq!(done, Done::Answered);
         assert!(took < 1_000, "{took}");
+    }
+
+    #[test]
+    fn an_origin_that_says_gone_is_not_waited_for() {
+        let now = Instant::now();
+        let answers = always(&[("a", Says::Pruned(None)), ("b", Says::Data)]);
+        let (_, done, took) = run(&mut pool(&origin_first(), now), (STATE, HEAD - 200), answers, now);
+        assert_eq!(done, Done::Answered);
+        assert!(took < 50, "{took}");
+    }
+
+    #[test]
+    fn where_everybody_says_gone_it_is_gone_at_once() {
+        let now = Instant::now();
+        let answers = always(&[("a", Says::Pruned(None)), ("b", Says::Pruned(None))]);
+        let (story, done, took) = run(&mut pool(&[Role::Read; 2], now), (STATE, HEAD - 200), answers, now);
+        assert_eq!(
+            (story.as_str(), done, took),
+            ("ab", Done::Pruned { height: HEAD - 200, oldest: None }, 2)
+        );
+    }
+
+    #[test]
+    fn one_that_hangs_beside_one_that_is_late_costs_little() {
+        let now = Instant::now();
+        let late = |name: &str, at: Duration| match name {
+            "a" if at < Duration::from_secs(1) => Says::Null,
+            "a" => Says::Data,
+            _ => Says::Hangs,
+        };
+        let (_, done, took) = run(&mut pool(&[Role::Read; 2], now), (BLOCKS, HEAD + 1), late, now);
+        assert_eq!(done, Done::Answered);
+        assert!(took < 3_000, "{took}");
     }
 
     #[test]
