@@ -7,6 +7,9 @@
 //!   come, and the origin is about to have it. It is waited for, at most `frontier_grace`.
 //! - **The deep** (R3): further below. A miss from an endpoint that is not proven to hold the height is not an
 //!   answer: those that are proven are asked, then those of unknown depth.
+//!
+//! In each, when nobody has answered and an endpoint asked us to wait (E10), it is asked again after that time,
+//! where the deadline allows.
 
 use std::time::{Duration, Instant};
 
@@ -46,6 +49,9 @@ impl Default for ReadConfig {
     }
 }
 
+/// The least time that an endpoint which asked us to wait is left alone within one read, whatever it said.
+const LEAST_REST: Duration = Duration::from_millis(250);
+
 /// One read on its way. Ask [`Read::next`], do what it says, and tell what came of it.
 #[derive(Debug)]
 pub struct Read {
@@ -60,6 +66,8 @@ pub struct Read {
     tried: Vec<EndpointId>,
     /// Those that had no data, and how they said so.
     missed: Vec<(EndpointId, Miss)>,
+    /// Those that asked us to wait.
+    limited: Vec<EndpointId>,
     done: Option<Done>,
     /// Whether a reply was kept that may be handed out when nobody has a better one.
     kept: bool,
@@ -183,6 +191,7 @@ impl Read {
             zone,
             tried: Vec::new(),
             missed: Vec::new(),
+            limited: Vec::new(),
             done: None,
             kept: false,
         }
@@ -211,7 +220,7 @@ impl Read {
         match &mut self.zone {
             Zone::Anywhere | Zone::Beyond => match self.begin(pool, self.prefer, now) {
                 Some(pick) => Step::Ask(pick, timeout),
-                None => self.over(pool),
+                None => self.over(pool, now),
             },
             Zone::Deep { kind, height } => {
                 let (kind, height) = (*kind, *height);
@@ -225,12 +234,12 @@ impl Read {
                         Some(deeper) => Some(deeper),
                         // Nobody else may have it. If nobody was asked, somebody is: bounds are hearsay.
                         None if self.missed.is_empty() => self.prefer,
-                        None => return self.over(pool),
+                        None => return self.over(pool, now),
                     }
                 };
                 match self.begin(pool, preferred, now) {
                     Some(pick) => Step::Ask(pick, timeout),
-                    None => self.over(pool),
+                    None => self.over(pool, now),
                 }
             }
             Zone::Frontier { phase, waits, until, .. } => match *phase {
@@ -254,7 +263,7 @@ impl Read {
                 Phase::Origin(_) => self.ask_everybody(pool, now),
                 Phase::Everybody => match self.begin(pool, self.prefer, now) {
                     Some(pick) => Step::Ask(pick, timeout.min(self.retry_timeout)),
-                    None => self.over(pool),
+                    None => self.over(pool, now),
                 },
                 Phase::Rounds => match pool.begin(self.need, &self.method, self.prefer, &self.tried, now) {
                     Some(pick) => {
@@ -267,7 +276,7 @@ impl Read {
                         let wait = waits.next().unwrap_or(Duration::from_secs(1));
                         Step::Wait(wait.min(until.saturating_duration_since(now)))
                     }
-                    None => self.over(pool),
+                    None => self.over(pool, now),
                 },
             },
         }
@@ -333,6 +342,9 @@ impl Read {
                     // A fast failure of the origin ends the grace at once.
                     *until = now;
                 }
+                if matches!(verdict, Verdict::RateLimited { .. }) && !self.limited.contains(&id) {
+                    self.limited.push(id);
+                }
                 Told::Drop
             }
             // Handled above.
@@ -370,6 +382,20 @@ impl Read {
         by(Holds::Proven).or_else(|| by(Holds::Unknown))
     }
 
+    /// How long until one that asked us to wait may be asked again (E10), where nobody else has said anything
+    /// that could be handed out; `None` where that is too late for this read.
+    fn rest(&self, pool: &Pool, now: Instant) -> Option<Duration> {
+        if self.kept {
+            return None;
+        }
+        let able = self.limited.iter().filter(|id| pool.may_serve(**id, self.need));
+        let rests = able.map(|id| {
+            let rested = pool.get(*id).rested_at();
+            rested.map_or(LEAST_REST, |at| at.saturating_duration_since(now).max(LEAST_REST))
+        });
+        rests.min().filter(|rest| *rest < self.deadline.saturating_duration_since(now))
+    }
+
     fn ask_everybody(&mut self, pool: &mut Pool, now: Instant) -> Step {
         if let Zone::Frontier { phase, .. } = &mut self.zone {
             *phase = Phase::Everybody;
@@ -378,7 +404,11 @@ impl Read {
         self.next(pool, now)
     }
 
-    fn over(&self, pool: &Pool) -> Step {
+    fn over(&mut self, pool: &Pool, now: Instant) -> Step {
+        if let Some(wait) = self.rest(pool, now) {
+            self.tried.retain(|id| !self.limited.contains(id));
+            return Step::Wait(wait);
+        }
         Step::Done(match self.zone {
             // A refusal by one makes another's null doubtful: it is not proven to hold the height either.
             Zone::Deep { kind, height } if self.missed.iter().any(|(_, miss)| *miss == Miss::Refused) => {
