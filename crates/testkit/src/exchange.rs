@@ -123,7 +123,9 @@ impl Exchange {
                 | Action::LoseReply
                 | Action::CutReply
                 | Action::RpcError(_)
-                | Action::RpcResult(_) => return None,
+                | Action::RpcErrorUnder(..)
+                | Action::RpcResult(_)
+                | Action::Scripted(_) => return None,
             };
             if let Some(hook) = &rule.before {
                 hook(asked.entry.call());
@@ -153,11 +155,14 @@ impl Exchange {
                 hook(asked.entry.call());
             }
             let answer = match rule.map(|rule| &rule.action) {
-                Some(Action::RpcError(error)) => {
+                Some(Action::RpcError(error) | Action::RpcErrorUnder(_, error)) => {
                     Answer::Rpc { reply: Reply::Error(error.clone()), body: None }
                 }
                 Some(Action::RpcResult(value)) => {
                     Answer::Rpc { reply: Reply::Result(value.clone()), body: None }
+                }
+                Some(Action::Scripted(script)) => {
+                    Answer::Rpc { reply: script.reply(asked.entry.call()), body: None }
                 }
                 _ => self.site.answer(&loaded, asked, horizon.as_ref()).await,
             };
@@ -176,7 +181,14 @@ impl Exchange {
         if actions().any(|action| matches!(action, Action::LoseReply)) {
             return (Ending::Close, vec![Outcome::Lost; self.asked.len()]);
         }
-        let (response, outcomes) = self.assemble(answers);
+        let (mut response, outcomes) = self.assemble(answers);
+        if let Some(status) = actions().find_map(|action| match action {
+            Action::RpcErrorUnder(status, _) => Some(*status),
+            _ => None,
+        }) {
+            *response.status_mut() =
+                StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        }
         if actions().any(|action| matches!(action, Action::CutReply)) {
             return (Ending::Answer(response.map(Payload::cut)), vec![Outcome::Cut; self.asked.len()]);
         }

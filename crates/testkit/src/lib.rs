@@ -45,7 +45,8 @@
 //! | [`Action::DropBefore`] | connection closed, no byte | nothing | `Dropped` |
 //! | [`Action::Hang`] | nothing, for ever | nothing | `Hung` |
 //! | [`Action::Http`] | that HTTP answer | nothing | `Http` |
-//! | [`Action::RpcError`], [`Action::RpcResult`] | that reply | nothing | `Reply` |
+//! | [`Action::RpcError`], [`Action::RpcErrorUnder`], [`Action::RpcResult`] | that reply | nothing | `Reply` |
+//! | [`Action::Scripted`] | what a function says | nothing | `Reply` |
 //! | [`Action::Stall`] | the reply, late | the request, late, even if the client has left | `Reply` |
 //! | [`Action::LateReply`] | the reply, late | the request at once | `Reply` |
 //! | [`Action::LoseReply`] | connection closed, no byte | the request | `Lost` |
@@ -90,6 +91,6 @@ mod view;
 pub use anvil::{Anvil, AnvilBuilder};
 pub use error::Error;
 pub use fleet::{Endpoint, Fleet, FleetBuilder};
-pub use program::{Action, Hits, Hook, Program, Rule};
+pub use program::{Action, Hits, Hook, Program, Rule, Script};
 pub use record::{Call, Mark, Outcome, Reply, RpcError};
 pub use view::View;

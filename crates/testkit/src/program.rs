@@ -17,7 +17,7 @@ use alloy::{
 };
 use serde_json::Value;
 
-use crate::{Call, RpcError, View};
+use crate::{Call, Reply, RpcError, View};
 
 /// A function called with a request at a fixed point of its way: before it is forwarded, or after the chain
 /// replied and before the client gets an answer.
@@ -112,8 +112,30 @@ pub enum Action {
     },
     /// Answered with this JSON-RPC error. Not forwarded.
     RpcError(RpcError),
+    /// Answered with this JSON-RPC error under this HTTP status. Not forwarded. A status that HTTP does not allow
+    /// is sent as 500; in a batch, the first such status is that of the whole answer.
+    RpcErrorUnder(u16, RpcError),
     /// Answered with this JSON-RPC result. Not forwarded.
     RpcResult(Value),
+    /// Answered by a function of the request: an endpoint without a chain behind it can have one that is made up.
+    /// Not forwarded.
+    Scripted(Script),
+}
+
+/// What an [`Action::Scripted`] answers.
+#[derive(Clone)]
+pub struct Script(Arc<dyn Fn(&Call) -> Reply + Send + Sync>);
+
+impl Script {
+    pub(crate) fn reply(&self, call: &Call) -> Reply {
+        (self.0)(call)
+    }
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Script").finish_non_exhaustive()
+    }
 }
 
 impl Action {
@@ -134,6 +156,11 @@ impl Action {
     /// A JSON-RPC error without data.
     pub fn error(code: i64, message: impl Into<String>) -> Self {
         Self::RpcError(RpcError::new(code, message))
+    }
+
+    /// Answered by this function, which must not wait for anything.
+    pub fn scripted(script: impl Fn(&Call) -> Reply + Send + Sync + 'static) -> Self {
+        Self::Scripted(Script(Arc::new(script)))
     }
 
     pub(crate) fn is_fault(&self) -> bool {

@@ -19,7 +19,7 @@ use backstay_testkit::{
 };
 use e2e::story::CHAIN_ID;
 
-use crate::stage::{Stage, key, ours, says, sends, within};
+use crate::stage::{Stage, eventually, key, ours, says, sends, within};
 
 #[tokio::test]
 async fn bindings_read_through_the_client_over_a_primary_that_fails() {

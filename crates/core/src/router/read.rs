@@ -7,6 +7,9 @@
 //!   come, and the origin is about to have it. It is waited for, at most `frontier_grace`.
 //! - **The deep** (R3): further below. A miss from an endpoint that is not proven to hold the height is not an
 //!   answer: those that are proven are asked, then those of unknown depth.
+//!
+//! In each, when nobody has answered and an endpoint asked us to wait (E10), it is asked again after that time,
+//! where the deadline allows.
 
 use std::{
     borrow::Cow,
@@ -49,6 +52,9 @@ impl Default for ReadConfig {
     }
 }
 
+/// The least time that an endpoint which asked us to wait is left alone within one read, whatever it said.
+const LEAST_REST: Duration = Duration::from_millis(250);
+
 /// One read on its way. Ask [`Read::next`], do what it says, and tell what came of it.
 #[derive(Debug)]
 pub struct Read {
@@ -65,6 +71,8 @@ pub struct Read {
     missed: Vec<(EndpointId, Miss)>,
     /// Those that failed.
     faulted: Vec<EndpointId>,
+    /// Those that asked us to wait.
+    limited: Vec<EndpointId>,
     done: Option<Done>,
     /// The reply that may be handed out when nobody has a better one.
     kept: Option<Rank>,
@@ -207,6 +215,7 @@ impl Read {
             tried: Vec::new(),
             missed: Vec::new(),
             faulted: Vec::new(),
+            limited: Vec::new(),
             done: None,
             kept: None,
         }
@@ -360,6 +369,9 @@ impl Read {
             Verdict::Unsupported | Verdict::Unclassified => self.keep(Rank::Error),
             Verdict::Fault(_) | Verdict::RateLimited { .. } | Verdict::WrongIdentity => {
                 self.faulted.push(id);
+                if matches!(verdict, Verdict::RateLimited { .. }) && !self.limited.contains(&id) {
+                    self.limited.push(id);
+                }
                 Told::Drop
             }
             // Handled above.
@@ -419,6 +431,20 @@ impl Read {
         open().min_by_key(|id| pool.holds(*id, kind, height, now))
     }
 
+    /// How long until one that asked us to wait may be asked again (E10), where nobody else has said anything
+    /// that could be handed out; `None` where that is too late for this read.
+    fn rest(&self, pool: &Pool, now: Instant) -> Option<Duration> {
+        if self.kept.is_some() {
+            return None;
+        }
+        let able = self.limited.iter().filter(|id| pool.may_serve(**id, self.need));
+        let rests = able.map(|id| {
+            let rested = pool.get(*id).rested_at();
+            rested.map_or(LEAST_REST, |at| at.saturating_duration_since(now).max(LEAST_REST))
+        });
+        rests.min().filter(|rest| *rest < self.deadline.saturating_duration_since(now))
+    }
+
     fn ask_everybody(&mut self, pool: &mut Pool, now: Instant) -> Step {
         if let Zone::Frontier { phase, .. } = &mut self.zone {
             *phase = Phase::Everybody;
@@ -427,7 +453,12 @@ impl Read {
         self.next(pool, now)
     }
 
-    fn over(&self, pool: &Pool, now: Instant) -> Step {
+    fn over(&mut self, pool: &Pool, now: Instant) -> Step {
+        if let Some(wait) = self.rest(pool, now) {
+            self.tried.retain(|id| !self.limited.contains(id));
+            self.faulted.clear();
+            return Step::Wait(wait);
+        }
         let gone = self.missed.iter().any(|(_, miss)| *miss == Miss::Gone);
         Step::Done(match self.zone {
             // One that may hold it has only failed: nothing is known.

@@ -36,6 +36,8 @@ enum Says {
     Pruned(Option<u64>),
     NotYet,
     Dead,
+    /// To wait for so many seconds.
+    Busy(u64),
     /// Nothing, until the attempt times out.
     Hangs,
 }
@@ -70,6 +72,10 @@ fn run(
                     Says::Pruned(oldest) => (Verdict::Missing { kind, oldest }, Null::No, 1),
                     Says::NotYet => (Verdict::NotYet, Null::No, 1),
                     Says::Dead => (Verdict::Fault(FaultKind::Refused), Null::No, 1),
+                    Says::Busy(seconds) => {
+                        let after = Some(Duration::from_secs(seconds));
+                        (Verdict::RateLimited { after }, Null::No, 1)
+                    }
                     Says::Hangs => (Verdict::Fault(FaultKind::Timeout), Null::No, timeout.as_millis() as u64),
                 };
                 now += Duration::from_millis(took);
@@ -326,4 +332,35 @@ fn an_endpoint_that_is_only_sent_to_is_never_read_from() {
     let mut pool = pool(&[Role::SendOnly, Role::Read], now);
     let got = run(&mut pool, (BLOCKS, 50), always(&[("b", Says::Data)]), now);
     assert_eq!(got, ("b".into(), Done::Answered, 1));
+}
+
+/// Busy for so many seconds at first, then well.
+fn busy_once(seconds: u64) -> impl FnMut(&str, Duration) -> Says {
+    move |name, at| match name {
+        "a" if at < Duration::from_millis(100) => Says::Busy(seconds),
+        "a" => Says::Data,
+        _ => Says::Dead,
+    }
+}
+
+#[test]
+fn when_nobody_else_answers_the_one_that_asked_us_to_wait_is_asked_again_after_that_time() {
+    let now = Instant::now();
+    // At the frontier, in the deep, and above the head.
+    for height in [HEAD, 50, HEAD + 10_000] {
+        let mut pool = pool(&[Role::Read, Role::Read], now);
+        let got = run(&mut pool, (BLOCKS, height), busy_once(3), now);
+        assert_eq!(got, ("ab~a".into(), Done::Answered, 3_002), "{height}");
+    }
+}
+
+#[test]
+fn a_wait_beyond_the_deadline_is_not_begun() {
+    let now = Instant::now();
+    let got = run(&mut pool(&[Role::Read], now), (BLOCKS, HEAD), busy_once(90), now);
+    assert_eq!(got, ("a".into(), Done::NobodyLeft, 1));
+    let always_busy = |_: &str, _: Duration| Says::Busy(0);
+    let (story, done, took) = run(&mut pool(&[Role::Read], now), (BLOCKS, HEAD), always_busy, now);
+    assert_eq!(done, Done::NobodyLeft);
+    assert!(story.len() < 500 && took < 60_000, "{took} ms: {story}");
 }
