@@ -93,7 +93,7 @@ async fn a_send_by_the_nodes_own_key_is_never_repeated_once_it_may_have_arrived(
     assert_eq!(error.delivery(), Delivery::Unknown, "{error}");
     says(&error, &["eth_sendTransaction", "may have been taken", "not sent again"]);
     assert_eq!(sends(&fleet).len(), 1);
-    assert_eq!(stage.nonce(from).await, 1, "it was taken");
+    eventually("it was taken, and is mined", async || stage.nonce(from).await == 1).await;
 }
 
 #[tokio::test]
