@@ -278,6 +278,11 @@ impl Shared {
         };
         let took = now().saturating_duration_since(begun);
         let name = started.end(calls, &replies);
+        // A shorter time than an attempt has proves nothing.
+        let timed_out = replies.iter().all(|reply| reply.verdict == Verdict::Fault(FaultKind::Timeout));
+        if timed_out && timeout >= self.config.attempt_timeout {
+            self.pool().unheard(id, begun);
+        }
         for (call, reply) in calls.iter().zip(&replies) {
             let verdict = match reply.is_null() {
                 true => "null".to_owned(),

@@ -303,6 +303,8 @@ impl Session {
                         if id == pin {
                             self.lock().lacking_since.get_or_insert_with(now);
                         }
+                        // It may have the view in a moment, sooner than one that rests, and might hang.
+                        tried.extend(shared.pool().resting(need, now()));
                     }
                     Judged::Keep(verdict, payload) => kept = Some((verdict, payload)),
                     Judged::GoOn => {}
@@ -355,7 +357,13 @@ impl Session {
             if reach == Reach::Pin && id == pin && verdict == Verdict::Answer && found.is_none() {
                 return None;
             }
-            let Some(inclusion) = found else { continue };
+            let Some(inclusion) = found else {
+                if verdict == Verdict::Answer {
+                    // Somebody speaks: those that rest, and might hang, do not hold up the wait.
+                    tried.extend(shared.pool().resting(Need::Current, now()));
+                }
+                continue;
+            };
             if self.holds_fence(id, fence).await
                 && self.lists(id, &inclusion).await
                 && self.repeats(id, &inclusion).await
