@@ -127,22 +127,30 @@ impl Endpoints {
     /// What the endpoints other than the one that reported it say of a block (T8): from the tracked heads where
     /// they show it, else asked for.
     pub async fn corroborate(&self, block: BlockRef, by: Option<&EndpointName>) -> Corroboration {
-        let others: Vec<EndpointId> = {
+        let groups: [Vec<EndpointId>; 2] = {
             let pool = self.shared.pool();
             let first = pool.ids().find(|id| by == Some(&pool.get(*id).name));
             if pool.corroborations(block, first) > 0 {
                 return Corroboration::Shown;
             }
             let other = |id: &EndpointId| Some(*id) != first && pool.get(*id).is_well();
-            pool.ids().filter(other).collect()
+            let resting = pool.resting(Need::Current, now());
+            let (resting, awake) = pool.ids().filter(other).partition(|id| resting.contains(id));
+            [awake, resting]
         };
         let mut found = Corroboration::Alone;
-        for id in others {
-            match self.shared.header(id, &format!("\"0x{:x}\"", block.number)).await {
-                Ok(Some(header)) if header.hash == block.hash => return Corroboration::Shown,
-                Ok(Some(header)) => found = Corroboration::Contradicted(header.block()),
-                Ok(None) if found == Corroboration::Alone => found = Corroboration::Absent,
-                Ok(None) | Err(_) => {}
+        for group in groups {
+            // One that rests might hang: it is asked only when nobody else speaks.
+            if found != Corroboration::Alone {
+                break;
+            }
+            for id in group {
+                match self.shared.header(id, &format!("\"0x{:x}\"", block.number)).await {
+                    Ok(Some(header)) if header.hash == block.hash => return Corroboration::Shown,
+                    Ok(Some(header)) => found = Corroboration::Contradicted(header.block()),
+                    Ok(None) if found == Corroboration::Alone => found = Corroboration::Absent,
+                    Ok(None) | Err(_) => {}
+                }
             }
         }
         found
