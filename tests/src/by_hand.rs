@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use alloy::{
     network::EthereumWallet,
-    primitives::{B256, TxHash},
+    primitives::{B256, TxHash, U256},
     providers::{DynProvider, Provider, ProviderBuilder},
     rpc::client::RpcClient,
     signers::local::PrivateKeySigner,
@@ -18,14 +18,16 @@ use url::Url;
 /// How long it may take in all. The SDK needs a tenth of it.
 pub const CAP: Duration = Duration::from_secs(25);
 
-/// Registers, approving the deposit when the contract says that the allowance is too low.
+/// Registers, approving the deposit when the contract says that the allowance is too low. With a `past`, first reads
+/// the deposit at that block, which must be this.
 pub async fn register(
     endpoints: &[(String, Url)],
     signer: PrivateKeySigner,
     contracts: &Deployment,
     key: B256,
+    past: Option<(u64, U256)>,
 ) -> anyhow::Result<()> {
-    match tokio::time::timeout(CAP, attempt(endpoints, signer, contracts, key)).await {
+    match tokio::time::timeout(CAP, attempt(endpoints, signer, contracts, key, past)).await {
         Ok(result) => result,
         Err(_) => bail!("not done after {} s", CAP.as_secs()),
     }
@@ -36,6 +38,7 @@ async fn attempt(
     signer: PrivateKeySigner,
     contracts: &Deployment,
     key: B256,
+    past: Option<(u64, U256)>,
 ) -> anyhow::Result<()> {
     let owner = signer.address();
     let transports: Vec<_> = endpoints.iter().map(|(_, url)| Http::new(url.clone())).collect();
@@ -46,8 +49,12 @@ async fn attempt(
     let provider =
         ProviderBuilder::new().wallet(EthereumWallet::from(signer)).connect_client(client).erased();
 
-    let deposit =
-        Parameters::new(contracts.parameters, &provider).deposit().call().await.context("deposit")?;
+    let parameters = Parameters::new(contracts.parameters, &provider);
+    if let Some((block, was)) = past {
+        let deposit = parameters.deposit().block(block.into()).call().await.context("the old deposit")?;
+        ensure!(deposit == was, "the old deposit reads {deposit}, it was {was}");
+    }
+    let deposit = parameters.deposit().call().await.context("deposit")?;
     let graphs = ContextGraphs::new(contracts.graphs, &provider);
     let pending = match graphs.createContextGraph(key).send().await {
         Ok(pending) => pending,

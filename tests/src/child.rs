@@ -89,7 +89,7 @@ pub async fn run(orders: Orders) -> anyhow::Result<()> {
     let contracts =
         Deployment::at(orders.token, orders.parameters, orders.graphs, U256::ZERO, signer.address());
     if orders.teller == Teller::ByHand {
-        by_hand::register(&orders.endpoints, signer, &contracts, orders.graph).await?;
+        by_hand::register(&orders.endpoints, signer, &contracts, orders.graph, None).await?;
         println!("{{}}");
         return Ok(());
     }

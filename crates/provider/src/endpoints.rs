@@ -126,26 +126,33 @@ impl Endpoints {
     /// What the endpoints other than the one that reported it say of a block (T8): from the tracked heads where
     /// they show it, else asked for.
     pub async fn corroborate(&self, block: BlockRef, by: Option<&EndpointName>) -> Corroboration {
-        let others: Vec<EndpointId> = {
+        let groups: [Vec<EndpointId>; 2] = {
             let pool = self.shared.pool();
             let first = pool.ids().find(|id| by == Some(&pool.get(*id).name));
             if pool.corroborations(block, first) > 0 {
                 return Corroboration::Shown;
             }
             let other = |id: &EndpointId| Some(*id) != first && pool.get(*id).is_well();
-            pool.ids().filter(other).collect()
+            let resting = pool.resting(Need::Current, now());
+            let (resting, awake) = pool.ids().filter(other).partition(|id| resting.contains(id));
+            [awake, resting]
         };
         let mut found = Corroboration::Alone;
-        for id in others {
-            let at = format!("\"0x{:x}\"", block.number);
-            match self.shared.header(id, &at).await {
-                Ok(Some(header)) if header.hash == block.hash => return Corroboration::Shown,
-                Ok(Some(header)) => found = Corroboration::Contradicted(header.block()),
-                // It cannot be reached at all.
-                Err(Verdict::Fault(FaultKind::Refused | FaultKind::Tls)) => {}
-                // It is there, and may show it in a moment.
-                Ok(None) | Err(_) if found == Corroboration::Alone => found = Corroboration::Absent,
-                Ok(None) | Err(_) => {}
+        for group in groups {
+            // One that rests might hang: it is asked only when nobody else speaks.
+            if found != Corroboration::Alone {
+                break;
+            }
+            for id in group {
+                match self.shared.header(id, &format!("\"0x{:x}\"", block.number)).await {
+                    Ok(Some(header)) if header.hash == block.hash => return Corroboration::Shown,
+                    Ok(Some(header)) => found = Corroboration::Contradicted(header.block()),
+                    // It cannot be reached at all.
+                    Err(Verdict::Fault(FaultKind::Refused | FaultKind::Tls)) => {}
+                    // It is there, and may show it in a moment.
+                    Ok(None) | Err(_) if found == Corroboration::Alone => found = Corroboration::Absent,
+                    Ok(None) | Err(_) => {}
+                }
             }
         }
         found
@@ -275,6 +282,7 @@ impl Shared {
         let begun = now();
         let id = started.id;
         let post = http::post(&self.http, &self.targets[id.0], wire::body(calls), self.config.max_reply);
+        let mut unheard = false;
         let (replies, sent) = match tokio::time::timeout(timeout, post).await {
             Ok(Ok(reply)) => (wire::read(calls, &reply, &self.classifier), true),
             Ok(Err(broken)) => (calls.iter().map(|_| Reply::fault(broken.kind)).collect(), broken.sent),
@@ -282,12 +290,17 @@ impl Shared {
                 if timeout < self.config.attempt_timeout {
                     // We cut it short: that it did not answer by then is not held against it.
                     started.abandon();
+                } else {
+                    unheard = true;
                 }
                 (calls.iter().map(|_| Reply::fault(FaultKind::Timeout)).collect(), true)
             }
         };
         let took = now().saturating_duration_since(begun);
         let name = started.end(calls, &replies);
+        if unheard {
+            self.pool().unheard(id, begun);
+        }
         for (call, reply) in calls.iter().zip(&replies) {
             let verdict = if reply.is_null() { "null" } else { reply.verdict.label() };
             tracing::debug!(endpoint = %name, method = %call.method, verdict, took_ms = took.as_millis(), "call");

@@ -8,7 +8,8 @@ use serde_json::Value;
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
-    Action, Outcome, Reply, RpcError, Rule, View,
+    Action, Call, Outcome, Reply, RpcError, Rule, View,
+    history::{self, Pruned},
     lens::{self, Horizon, Sight},
     proxy::{Loaded, Payload, Site},
     record::Entry,
@@ -292,15 +293,30 @@ impl Site {
             Some(Err(reason)) => return Answer::Unreachable(reason.clone()),
             None => None,
         };
-        let Some(horizon) = horizon else {
-            let answer = upstream.post(asked.body.clone()).await;
-            if let Answer::Rpc { reply, .. } = &answer {
-                asked.entry.update(|call| call.upstream = Some(reply.clone()));
+        let pruned = match upstream.pruned(loaded, asked.entry.call(), horizon.as_ref()).await {
+            Ok(Some(Pruned::Reply(reply))) => {
+                asked.entry.update(|call| call.fault = true);
+                return Answer::Rpc { reply, body: None };
             }
-            return answer;
+            Ok(pruned) => pruned,
+            Err(error) => return Answer::Unreachable(error.to_string()),
         };
-        match upstream.answer_below(&method, asked, horizon).await {
-            Ok((answer, altered)) => {
+        let answered = match horizon {
+            Some(horizon) => upstream.answer_below(&method, asked, horizon).await,
+            None => {
+                let answer = upstream.post(asked.body.clone()).await;
+                note(asked, &answer);
+                Ok((answer, false))
+            }
+        };
+        match answered {
+            Ok((mut answer, mut altered)) => {
+                if let (Some(Pruned::LogsFrom(lowest)), Answer::Rpc { reply, body }) = (pruned, &mut answer)
+                    && history::drop_logs(reply, lowest)
+                {
+                    *body = None;
+                    altered = true;
+                }
                 asked.entry.update(|call| call.fault |= altered);
                 answer
             }
@@ -310,6 +326,26 @@ impl Site {
 }
 
 impl Upstream {
+    /// What becomes of a request that reads what the endpoint no longer holds; `None` for any other.
+    async fn pruned(
+        &self,
+        loaded: &Loaded,
+        call: &Call,
+        horizon: Option<&Horizon>,
+    ) -> Result<Option<Pruned>, crate::Error> {
+        let Some((bound, place)) = loaded.history.bound(&call.method, &call.params) else { return Ok(None) };
+        let height = match place.lookup() {
+            Ok(height) => Some(height),
+            Err((method, params, field)) => self.number_in(method, params, field).await?,
+        };
+        let Some(height) = height else { return Ok(None) };
+        let head = match horizon {
+            Some(horizon) => horizon.shown(),
+            None => self.head().await?,
+        };
+        Ok(bound.at(height, head))
+    }
+
     /// The answer of a node with this head, and whether it differs from the chain's own.
     async fn answer_below(
         &self,

@@ -199,12 +199,12 @@ impl Endpoint {
         self.site.load(program.into());
     }
 
-    /// Replaces the view and keeps the rules with their counts.
+    /// Replaces the view and keeps the history, and the rules with their counts.
     pub fn set_view(&self, view: View) {
         self.site.set_view(view);
     }
 
-    /// Replaces the program by one that passes everything and shows the live chain.
+    /// Replaces the program by one that passes everything, and shows all of the live chain.
     pub fn heal(&self) {
         self.set(Program::new());
     }

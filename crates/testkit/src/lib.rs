@@ -2,8 +2,9 @@
 //!
 //! An [`Anvil`] is a chain. A [`Fleet`] is a set of HTTP endpoints on loopback in front of one or several
 //! chains. Between the client and the chain each endpoint has a [`Program`]: [`Rule`]s that make requests fail
-//! in chosen ways, and a [`View`] that shows an older head than the chain's. Programs change while the fleet
-//! runs, and every request is recorded. The code under test gets nothing but URLs.
+//! in chosen ways, a [`View`] that shows an older head than the chain's, and a [`History`] that lacks some of its
+//! past. Programs change while the fleet runs, and every request is recorded. The code under test gets nothing
+//! but URLs.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -55,7 +56,13 @@
 //! | [`View::Trailing`] | a node some blocks behind | reads at that block | `Reply` |
 //! | [`View::TrailingTime`] | a node some time behind | reads at that block | `Reply` |
 //! | [`View::Replicas`] | replicas that disagree, in turn by request | reads at their blocks | `Reply` |
+//! | [`History`], [`Gone::Null`] | a pruned node that answers `null`, or the logs it has | nothing; logs are read | `Reply` |
+//! | [`History`], [`Gone::Error`] | a pruned node that refuses | nothing | `Reply` |
 //! | [`Program::live_for`] | a node that shows some things before others | those as they are | `Reply` |
+//!
+//! A rule strikes always, or as often as [`Rule::skip`], [`Rule::every`] and [`Rule::times`] say: an endpoint that
+//! flaps is `Rule::any().every(2)`. Another chain, the same chain id over another genesis, and the same genesis with
+//! another history are other nodes: see [`AnvilBuilder::timestamp`].
 //!
 //! What an endpoint has received it carries out, as a node does: a client that gives up does not take its
 //! transaction back. Only [`Endpoint::kill`] and the end of the fleet stop what has not been forwarded yet.
@@ -70,7 +77,8 @@
 //!
 //! A test that no fault has reached proves nothing. [`Rule::hits`] counts what a rule took;
 //! [`Fleet::faults_fired`] counts the calls that met a fault. For that a view that lags asks the chain twice, at
-//! the shown head and at its own, and counts a call only if the answers differ.
+//! the shown head and at its own, and counts a call only if the answers differ. A read of what was pruned counts
+//! where the chain has it.
 //!
 //! # Limits
 //!
@@ -80,6 +88,7 @@ mod anvil;
 mod error;
 mod exchange;
 mod fleet;
+mod history;
 mod lens;
 mod program;
 mod proxy;
@@ -91,6 +100,7 @@ mod view;
 pub use anvil::{Anvil, AnvilBuilder};
 pub use error::Error;
 pub use fleet::{Endpoint, Fleet, FleetBuilder};
+pub use history::{Data, Gone, History, Kept};
 pub use program::{Action, Hits, Hook, Program, Rule, Script};
 pub use record::{Call, Mark, Outcome, Reply, RpcError};
 pub use view::View;

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     fmt,
+    num::NonZeroU64,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -17,7 +18,7 @@ use alloy::{
 };
 use serde_json::Value;
 
-use crate::{Call, Reply, RpcError, View};
+use crate::{Call, History, Reply, RpcError, View};
 
 /// A function called with a request at a fixed point of its way: before it is forwarded, or after the chain
 /// replied and before the client gets an answer.
@@ -26,7 +27,8 @@ use crate::{Call, Reply, RpcError, View};
 /// process takes.
 pub type Hook = Arc<dyn Fn(&Call) + Send + Sync>;
 
-/// The fault program of an endpoint: ordered rules and the [`View`] of the chain that it shows.
+/// The fault program of an endpoint: ordered rules, the [`View`] of the chain that it shows, and the [`History`]
+/// that it holds.
 ///
 /// The first rule that matches a request decides; without one the request passes. The default program passes
 /// everything and shows the chain as it is.
@@ -35,6 +37,7 @@ pub struct Program {
     pub(crate) rules: Vec<Rule>,
     pub(crate) view: View,
     pub(crate) live_for: BTreeSet<String>,
+    pub(crate) history: History,
 }
 
 impl Program {
@@ -62,6 +65,12 @@ impl Program {
         self.live_for.extend(methods.into_iter().map(Into::into));
         self
     }
+
+    /// Sets how much of the past is held, below the head that the view shows.
+    pub fn history(mut self, history: History) -> Self {
+        self.history = history;
+        self
+    }
 }
 
 impl From<Rule> for Program {
@@ -73,6 +82,12 @@ impl From<Rule> for Program {
 impl From<View> for Program {
     fn from(view: View) -> Self {
         Self::new().view(view)
+    }
+}
+
+impl From<History> for Program {
+    fn from(history: History) -> Self {
+        Self::new().history(history)
     }
 }
 
@@ -173,13 +188,14 @@ type Predicate = Arc<dyn Fn(&Call) -> bool + Send + Sync>;
 /// Which requests, and what happens to them.
 ///
 /// All conditions must hold. Requests that match are counted: the first [`skip`](Self::skip) are left to the
-/// rules behind, then at most [`times`](Self::times) are taken.
+/// rules behind, of the others each [`every`](Self::every)-th, and at most [`times`](Self::times), are taken.
 pub struct Rule {
     label: String,
     /// `None` is any method.
     methods: Option<BTreeSet<String>>,
     predicates: Vec<Predicate>,
     skip: u64,
+    every: NonZeroU64,
     times: Option<u64>,
     pub(crate) action: Action,
     pub(crate) before: Option<Hook>,
@@ -213,6 +229,7 @@ impl Rule {
             methods,
             predicates: Vec::new(),
             skip: 0,
+            every: NonZeroU64::MIN,
             times: None,
             action: Action::Pass,
             before: None,
@@ -255,6 +272,13 @@ impl Rule {
     /// Leaves the first `count` matching requests alone.
     pub fn skip(mut self, count: u64) -> Self {
         self.skip = count;
+        self
+    }
+
+    /// Takes only each `n`-th matching request, counted behind those that are skipped: with 2 the second, the
+    /// fourth and so on. 0 is as 1: each.
+    pub fn every(mut self, n: u64) -> Self {
+        self.every = NonZeroU64::new(n).unwrap_or(NonZeroU64::MIN);
         self
     }
 
@@ -303,7 +327,11 @@ impl Rule {
             return false;
         }
         let earlier = self.matched.fetch_add(1, Ordering::SeqCst);
-        let taken = earlier >= self.skip && self.times.is_none_or(|times| earlier - self.skip < times);
+        let Some(place) = (earlier + 1).checked_sub(self.skip).filter(|place| *place > 0) else {
+            return false;
+        };
+        let taken = place.is_multiple_of(self.every.get())
+            && self.times.is_none_or(|times| place / self.every <= times);
         if taken {
             self.hits.0.fetch_add(1, Ordering::SeqCst);
         }
@@ -317,6 +345,7 @@ impl fmt::Debug for Rule {
             .field("label", &self.label)
             .field("action", &self.action)
             .field("skip", &self.skip)
+            .field("every", &self.every)
             .field("times", &self.times)
             .field("hits", &self.hits.get())
             .finish_non_exhaustive()

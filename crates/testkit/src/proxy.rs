@@ -31,7 +31,7 @@ use tokio::{
 };
 
 use crate::{
-    Program, Rule, View,
+    History, Program, Rule, View,
     exchange::{Ending, Exchange, response, too_large},
     record::{Entry, Log},
     upstream::{MAX_BODY_BYTES, Upstream},
@@ -43,13 +43,14 @@ pub(crate) struct Loaded {
     pub(crate) rules: Arc<Vec<Rule>>,
     pub(crate) view: View,
     pub(crate) live_for: BTreeSet<String>,
+    pub(crate) history: History,
     turns: AtomicU64,
 }
 
 impl From<Program> for Loaded {
     fn from(program: Program) -> Self {
-        let Program { rules, view, live_for } = program;
-        Self { rules: Arc::new(rules), view, live_for, turns: AtomicU64::new(0) }
+        let Program { rules, view, live_for, history } = program;
+        Self { rules: Arc::new(rules), view, live_for, history, turns: AtomicU64::new(0) }
     }
 }
 
@@ -139,13 +140,14 @@ impl Site {
         *locked(&self.loaded) = Arc::new(program.into());
     }
 
-    /// Changes the view; the rules keep their counts.
+    /// Changes the view; the rules keep their counts, and the history stays.
     pub(crate) fn set_view(&self, view: View) {
         let mut loaded = locked(&self.loaded);
         *loaded = Arc::new(Loaded {
             rules: Arc::clone(&loaded.rules),
             view,
             live_for: loaded.live_for.clone(),
+            history: loaded.history.clone(),
             turns: AtomicU64::new(0),
         });
     }

@@ -58,9 +58,21 @@ impl Deployment {
         let parameters = create(chain, owner, &Parameters::BYTECODE, &[]).await?;
         let arguments = ContextGraphs::constructorCall { token_: token, parameters_: parameters };
         let graphs = create(chain, owner, &ContextGraphs::BYTECODE, &arguments.abi_encode()).await?;
-        let set = Parameters::setDepositCall { current: deposit };
-        send(chain, json!({"from": owner, "to": parameters, "input": Bytes::from(set.abi_encode())})).await?;
-        Ok(Self { token, parameters, graphs, deposit, owner })
+        let mut deployed = Self { token, parameters, graphs, deposit, owner };
+        deployed.set_deposit(chain, deposit).await?;
+        Ok(deployed)
+    }
+
+    /// Changes the deposit, and mines what that takes.
+    ///
+    /// # Errors
+    ///
+    /// When the chain refuses or cannot be reached.
+    pub async fn set_deposit(&mut self, chain: &Anvil, deposit: U256) -> Result<(), Error> {
+        let input = Bytes::from(Parameters::setDepositCall { current: deposit }.abi_encode());
+        send(chain, json!({"from": self.owner, "to": self.parameters, "input": input})).await?;
+        self.deposit = deposit;
+        Ok(())
     }
 
     /// Contracts that were deployed before, by this owner.

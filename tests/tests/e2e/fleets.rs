@@ -43,14 +43,74 @@ async fn an_endpoint_that_dies_right_after_it_served_the_approves_receipt() {
     assert!(holds(Kind::DiesAfterApprove).await.pin_moves > 0);
 }
 
+#[tokio::test]
+async fn a_primary_on_another_chain() {
+    holds(Kind::WrongChain).await;
+}
+
+#[tokio::test]
+async fn endpoints_with_the_same_chain_id_and_another_genesis_or_history() {
+    holds(Kind::SameIdOtherChain).await;
+}
+
+#[tokio::test]
+async fn a_primary_whose_head_stands_still() {
+    holds(Kind::Frozen).await;
+}
+
+#[tokio::test]
+async fn a_primary_that_shows_each_block_late() {
+    holds(Kind::Trailing).await;
+}
+
+#[tokio::test]
+async fn a_primary_that_refuses_connections() {
+    holds(Kind::Dead).await;
+}
+
+#[tokio::test]
+async fn a_primary_that_hangs_once_connected() {
+    holds(Kind::Hung).await;
+}
+
+#[tokio::test]
+async fn a_primary_that_asks_to_be_left_alone_once_connected() {
+    holds(Kind::RateLimited).await;
+}
+
+#[tokio::test]
+async fn a_primary_that_answers_in_html_once_connected() {
+    holds(Kind::Html503).await;
+}
+
+#[tokio::test]
+async fn a_primary_that_fails_every_second_call_once_connected() {
+    holds(Kind::Flapping).await;
+}
+
+#[tokio::test]
+async fn a_read_of_old_data_that_only_the_last_endpoint_has() {
+    holds(Kind::Pruned).await;
+}
+
 #[test]
 fn every_fleet_is_tested_here_or_by_the_demo() {
     for kind in Kind::ALL {
         match kind {
             Kind::Healthy
             | Kind::StaleFork
+            | Kind::WrongChain
+            | Kind::SameIdOtherChain
+            | Kind::Frozen
+            | Kind::Trailing
             | Kind::Replicas
+            | Kind::Dead
             | Kind::DeadAtDeposit
+            | Kind::Hung
+            | Kind::RateLimited
+            | Kind::Html503
+            | Kind::Flapping
+            | Kind::Pruned
             | Kind::ReplyLost
             | Kind::DiesAfterApprove
             | Kind::Restart => assert_eq!(Kind::named(kind.name()), Some(kind)),

@@ -245,6 +245,8 @@ impl Pool {
         let endpoint = &mut self.endpoints[pick.id.0];
         if *verdict != Verdict::Fault(FaultKind::Timeout) {
             endpoint.silent_since = None;
+            endpoint.spoke_at = Some(now);
+            endpoint.mute = false;
         }
         match verdict {
             Verdict::Answer | Verdict::Reverted(_) => endpoint.breaker.on_success(now),
@@ -282,6 +284,18 @@ impl Pool {
                 }
             }
         }
+    }
+
+    /// Tells that a call which began at `begun` timed out. An endpoint that has said nothing since then is passed
+    /// over until it does: the next call would hang as well. One that answered others meanwhile was only slow.
+    pub fn unheard(&mut self, id: EndpointId, begun: Instant) {
+        let endpoint = &mut self.endpoints[id.0];
+        endpoint.mute = endpoint.spoke_at.is_none_or(|spoke| spoke <= begun);
+    }
+
+    /// The endpoints that get no such calls now while another is well.
+    pub fn resting(&self, need: Need, now: Instant) -> Vec<EndpointId> {
+        self.ids().filter(|id| self.excluded(*id, need, now).is_some()).collect()
     }
 
     /// Tells that a call was given up before it ended.

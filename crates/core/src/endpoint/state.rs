@@ -37,6 +37,10 @@ pub struct EndpointState {
     pub(super) well_since: Option<Instant>,
     /// Since when a question of the tracker is open, or timed out.
     pub(super) silent_since: Option<Instant>,
+    /// When it last said anything.
+    pub(super) spoke_at: Option<Instant>,
+    /// Whether a call timed out that it said nothing during, and nothing since.
+    pub(super) mute: bool,
     pub(super) role: Role,
     pub(super) history: History,
     pub(super) calls: u64,
@@ -91,6 +95,8 @@ impl EndpointState {
             unsupported: HashMap::new(),
             well_since: None,
             silent_since: None,
+            spoke_at: None,
+            mute: false,
             role,
             history: History::default(),
             calls: 0,
@@ -143,7 +149,9 @@ impl EndpointState {
             Some("its breaker is open")
         } else if self.cools(now) {
             Some("it asked us to wait")
-        } else if self.silent_since.is_some_and(|since| now.saturating_duration_since(since) >= SILENT) {
+        } else if self.mute
+            || self.silent_since.is_some_and(|since| now.saturating_duration_since(since) >= SILENT)
+        {
             Some("it does not answer")
         } else {
             None

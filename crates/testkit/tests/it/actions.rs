@@ -237,6 +237,29 @@ async fn rules_count_skip_and_give_way() {
 }
 
 #[tokio::test]
+async fn a_rule_takes_each_nth_request_behind_those_that_it_skips() {
+    let busy = || Rule::any().then(Action::error(-32005, "busy"));
+    let rest = || Rule::any().then(Action::RpcResult(json!("0x1")));
+    for (rule, expected) in [
+        (busy().every(2), [false, true, false, true, false, true, false]),
+        (busy().every(3).skip(1), [false, false, false, true, false, false, true]),
+        (busy().every(2).times(1), [false, true, false, false, false, false, false]),
+        (busy().every(0), [true; 7]),
+    ] {
+        let (hits, label) = (rule.hits(), format!("{rule:?}"));
+        let program = Program::new().rule(rule).rule(rest());
+        let fleet = Fleet::builder().scripted("a", program).start().await.expect("the fleet starts");
+        let mut failed = Vec::new();
+        for _ in expected {
+            let reply = envelope(&fleet.url("a"), "eth_chainId", json!([])).await;
+            failed.push(reply.get("error").is_some());
+        }
+        assert_eq!(failed, expected, "{label}");
+        assert_eq!(hits.get(), failed.iter().filter(|failed| **failed).count() as u64);
+    }
+}
+
+#[tokio::test]
 async fn rules_find_their_target_in_calls_sends_accounts_and_filters() {
     let chain = chain().await;
     let (target, other) = (Address::repeat_byte(0xab), Address::repeat_byte(0xcd));

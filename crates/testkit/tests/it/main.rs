@@ -3,5 +3,6 @@
 mod actions;
 mod client;
 mod fleets;
+mod history;
 mod nodes;
 mod views;

@@ -102,6 +102,33 @@ fn an_endpoint_that_leaves_the_tracker_without_an_answer_is_asked_last() {
 }
 
 #[test]
+fn an_endpoint_that_said_nothing_while_a_call_timed_out_is_asked_last_until_it_speaks() {
+    let begun = Instant::now();
+    let late = begun + Duration::from_secs(2);
+    let mut pool = pool(&[100, 100], begun);
+    let timed_out = |pool: &mut Pool| {
+        let pick = pool.begin(Need::Current, "m", None, &[], Resting::Ask, begun).expect("it is well");
+        pool.end(pick, "m", &Verdict::Fault(FaultKind::Timeout), late);
+        pool.unheard(pick.id, begun);
+    };
+    let speaks = |pool: &mut Pool, at| {
+        let open = pool.begin_tracking(EndpointId(0), at).expect("its breaker is closed");
+        pool.end(open, "m", &Verdict::Answer, at);
+    };
+    speaks(&mut pool, begun + Duration::from_secs(1));
+    timed_out(&mut pool);
+    assert_eq!(order(&mut pool, Need::Current, late), "ab", "that call was slow, the endpoint is not");
+
+    let mut pool = self::pool(&[100, 100], begun);
+    speaks(&mut pool, begun);
+    timed_out(&mut pool);
+    assert_eq!(order(&mut pool, Need::Current, late), "ba");
+    assert_eq!(pool.resting(Need::Current, late), [EndpointId(0)]);
+    speaks(&mut pool, late);
+    assert_eq!(pool.resting(Need::Current, late), []);
+}
+
+#[test]
 fn an_open_breaker_sends_the_call_on_and_the_last_endpoint_is_asked_all_the_same() {
     let now = Instant::now();
     let mut pool = pool(&[100, 100], now);
