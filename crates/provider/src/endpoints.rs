@@ -279,16 +279,17 @@ impl Shared {
         let begun = now();
         let id = started.id;
         let post = http::post(&self.http, &self.targets[id.0], wire::body(calls), self.config.max_reply);
-        let (replies, sent) = match tokio::time::timeout(timeout, post).await {
+        let outcome = tokio::time::timeout(timeout, post).await;
+        // A shorter time than an attempt has proves nothing; neither does a reply that speaks of a timeout.
+        let unheard = outcome.is_err() && timeout >= self.config.attempt_timeout;
+        let (replies, sent) = match outcome {
             Ok(Ok(reply)) => (wire::read(calls, &reply, &self.classifier), true),
             Ok(Err(broken)) => (calls.iter().map(|_| Reply::fault(broken.kind)).collect(), broken.sent),
             Err(_) => (calls.iter().map(|_| Reply::fault(FaultKind::Timeout)).collect(), true),
         };
         let took = now().saturating_duration_since(begun);
         let name = started.end(calls, &replies);
-        // A shorter time than an attempt has proves nothing.
-        let timed_out = replies.iter().all(|reply| reply.verdict == Verdict::Fault(FaultKind::Timeout));
-        if timed_out && timeout >= self.config.attempt_timeout {
+        if unheard {
             self.pool().unheard(id, begun);
         }
         for (call, reply) in calls.iter().zip(&replies) {
