@@ -459,7 +459,8 @@ impl Read {
             self.faulted.clear();
             return Step::Wait(wait);
         }
-        let gone = self.missed.iter().any(|(_, miss)| *miss == Miss::Gone);
+        // So far below the head, "not yet" is no more than another word for it.
+        let refused = self.missed.iter().any(|(_, miss)| *miss != Miss::Null);
         Step::Done(match self.zone {
             // One that may hold it has only failed: nothing is known.
             Zone::Deep { kind, height }
@@ -468,9 +469,9 @@ impl Read {
                 Done::NobodyLeft
             }
             // A refusal by one makes another's null doubtful: it is not proven to hold the height either.
-            Zone::Deep { kind, height } if gone => Done::Pruned { height, oldest: pool.oldest(kind) },
+            Zone::Deep { kind, height } if refused => Done::Pruned { height, oldest: pool.oldest(kind) },
             Zone::Frontier { kind, height, .. }
-                if gone && self.missed.iter().all(|(_, miss)| *miss == Miss::Gone) =>
+                if refused && self.missed.iter().all(|(_, miss)| *miss == Miss::Gone) =>
             {
                 Done::Pruned { height, oldest: pool.oldest(kind) }
             }
