@@ -75,6 +75,14 @@ pub enum Resting {
     Leave,
 }
 
+/// Why an endpoint may not serve a need at all.
+enum Barred<'a> {
+    Unidentified,
+    Wrong(&'a str),
+    SendOnly,
+    Stale,
+}
+
 /// Where a call goes. It must be ended or abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pick {
@@ -384,7 +392,18 @@ impl Pool {
 
     /// Why an endpoint gets no such calls now; `None` when it may.
     pub fn excluded(&self, id: EndpointId, need: Need, now: Instant) -> Option<String> {
-        self.barred(id.0, need).or_else(|| self.endpoints[id.0].rests(now).map(str::to_owned))
+        let endpoint = self.get(id);
+        match self.barred(id.0, need) {
+            None => endpoint.rests(now).map(str::to_owned),
+            Some(Barred::Unidentified) => Some("not identified yet".to_owned()),
+            Some(Barred::Wrong(why)) => Some(why.to_owned()),
+            Some(Barred::SendOnly) => Some("it is only sent to".to_owned()),
+            Some(Barred::Stale) => {
+                let heads = self.frontier().zip(endpoint.head);
+                let lag = heads.map_or(0, |(top, head)| top.number.saturating_sub(head.number));
+                Some(format!("stale: {lag} blocks behind"))
+            }
+        }
     }
 
     /// A snapshot of every endpoint.
@@ -401,22 +420,17 @@ impl Pool {
         self.endpoints.iter().enumerate().map(status).collect()
     }
 
-    fn barred(&self, index: usize, need: Need) -> Option<String> {
+    fn barred(&self, index: usize, need: Need) -> Option<Barred<'_>> {
         let endpoint = &self.endpoints[index];
         match &endpoint.identity {
-            Identity::Unknown => return Some("not identified yet".into()),
-            Identity::Wrong(why) => return Some(why.clone()),
+            Identity::Unknown => return Some(Barred::Unidentified),
+            Identity::Wrong(why) => return Some(Barred::Wrong(why)),
             Identity::Verified => {}
         }
         match need {
-            Need::AtHeight(_) | Need::Current if endpoint.role == Role::SendOnly => {
-                Some("it is only sent to".into())
-            }
+            Need::AtHeight(_) | Need::Current if endpoint.role == Role::SendOnly => Some(Barred::SendOnly),
             Need::AtHeight(height) if endpoint.head.is_some_and(|head| head.number >= height) => None,
-            Need::AtHeight(_) | Need::Current | Need::Send if endpoint.stale => {
-                let lag = self.frontier().zip(endpoint.head).map(|(top, head)| top.number - head.number);
-                Some(format!("stale: {} blocks behind", lag.unwrap_or_default()))
-            }
+            Need::AtHeight(_) | Need::Current | Need::Send if endpoint.stale => Some(Barred::Stale),
             Need::AtHeight(_) | Need::Current | Need::Send => None,
         }
     }
