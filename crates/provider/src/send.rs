@@ -171,7 +171,8 @@ impl Shared {
                 }
             }
         }
-        if sent_to > 1 {
+        // Sent to everybody by choice, nobody has failed anybody.
+        if spread == Spread::First && sent_to > 1 {
             self.failovers.fetch_add(sent_to - 1, Ordering::Relaxed);
         }
         Submission {

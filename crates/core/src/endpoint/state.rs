@@ -124,11 +124,6 @@ impl EndpointState {
         self.identity == Identity::Verified && self.breaker.is_closed() && !self.stale
     }
 
-    /// What it is for.
-    pub fn role(&self) -> Role {
-        self.role
-    }
-
     /// The highest block of its recent run that is not above a height.
     pub fn block_at_most(&self, number: u64) -> Option<BlockRef> {
         self.window.at_most(number)
