@@ -132,6 +132,38 @@ pub enum ErrorKind {
     Closed,
 }
 
+impl ErrorKind {
+    /// A word or two for logs and metrics.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Config => "config",
+            Self::Unavailable => "unavailable",
+            Self::WrongChain => "wrong chain",
+            Self::IdentityAmbiguous { .. } => "identity ambiguous",
+            Self::Timeout => "timeout",
+            Self::RateLimited => "rate limited",
+            Self::Unsupported => "unsupported",
+            Self::Pruned { .. } => "pruned",
+            Self::Invalid => "invalid",
+            Self::Reverted(_) => "reverted",
+            Self::TxRefused(_) => "refused",
+            Self::SessionLost { .. } => "session lost",
+            Self::UnfencedMethod { .. } => "unfenced method",
+            Self::Contradiction => "contradiction",
+            Self::NotGranted { .. } => "not granted",
+            Self::Recovery => "recovery",
+            Self::KeyConflict { .. } => "key conflict",
+            Self::SignerMissing { .. } => "signer missing",
+            Self::NoContractCode { .. } => "no contract code",
+            Self::InsufficientFunds { .. } => "insufficient funds",
+            Self::ManagedAccount { .. } => "managed account",
+            Self::Journal => "journal",
+            Self::Superseded => "superseded",
+            Self::Closed => "closed",
+        }
+    }
+}
+
 /// Whether asking again can help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -85,7 +85,7 @@ impl Shared {
             None => true,
             Some(wrong) => {
                 why.push(format!("{}: {wrong}", self.name(*id)));
-                self.pool().set_identity(*id, Identity::Wrong(wrong), now());
+                self.identified(*id, Identity::Wrong(wrong));
                 false
             }
         });
@@ -97,7 +97,7 @@ impl Shared {
         }
         self.agree_on_branch(&mut known, &mut why).await?;
         for (id, _) in &known {
-            self.pool().set_identity(*id, Identity::Verified, now());
+            self.identified(*id, Identity::Verified);
         }
         if let Some((id, facts)) = known.iter().max_by_key(|(_, facts)| facts.head.number) {
             let below = facts.head.number.saturating_sub(BASELINE);
@@ -188,7 +188,7 @@ impl Shared {
             None => true,
             Some(wrong) => {
                 why.push(format!("{}: {wrong}", self.name(*id)));
-                self.pool().set_identity(*id, Identity::Wrong(wrong), now());
+                self.identified(*id, Identity::Wrong(wrong));
                 false
             }
         });
@@ -222,7 +222,7 @@ impl Shared {
                 Some((_, hash)) => {
                     let wrong = format!("another branch: its block {height} is {hash}, most have another");
                     why.push(format!("{}: {wrong}", self.name(*id)));
-                    self.pool().set_identity(*id, Identity::Wrong(wrong), now());
+                    self.identified(*id, Identity::Wrong(wrong));
                     false
                 }
             });

@@ -5,7 +5,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -16,7 +16,7 @@ use alloy::{
 };
 use backstay_core::{
     BlockRef, EndpointName, Error, Result,
-    endpoint::{EndpointId, EndpointStatus, Header, Need, Pick, Pool, Resting},
+    endpoint::{EndpointId, EndpointStatus, Header, Need, Phase, Pick, Pool, Resting},
     error::Attempt,
     failure::{Classifier, FaultKind, Verdict},
 };
@@ -24,7 +24,10 @@ use tokio::task::AbortHandle;
 
 use crate::{
     config::{EndpointConfig, ProviderConfig},
-    http::{self, HttpClient, Target},
+    http::{self, HttpClient},
+    link::Link,
+    meter::{self, PoolMeter},
+    notice::Seldom,
     wire::{self, Call, Reply},
 };
 
@@ -47,7 +50,12 @@ pub(crate) struct Shared {
     /// The hash of block 0, once it is agreed on; `None` inside when no endpoint holds it.
     pub(crate) genesis: OnceLock<Option<B256>>,
     pool: Mutex<Pool>,
-    targets: Vec<Target>,
+    pub(crate) links: Vec<Link>,
+    pub(crate) meter: PoolMeter,
+    /// The endpoint that was last seen to serve.
+    pub(crate) sticky: AtomicUsize,
+    /// When a move was last told of.
+    pub(crate) moves_told: Seldom,
     http: HttpClient,
     ids: AtomicU64,
 }
@@ -208,7 +216,8 @@ impl Shared {
                 )));
             }
         }
-        let targets = endpoints.iter().map(Target::new).collect::<Result<_>>()?;
+        meter::describe();
+        let links = endpoints.iter().map(|endpoint| Link::new(chain_id, endpoint)).collect::<Result<_>>()?;
         let names = endpoints.iter().map(|endpoint| (endpoint.name.clone(), endpoint.role));
         Ok(Self {
             chain_id,
@@ -218,7 +227,10 @@ impl Shared {
             managed: RwLock::default(),
             failovers: AtomicU64::new(0),
             genesis: OnceLock::new(),
-            targets,
+            links,
+            meter: PoolMeter::new(chain_id),
+            sticky: AtomicUsize::new(0),
+            moves_told: Seldom::default(),
             http: http::client(),
             ids: AtomicU64::new(0),
         })
@@ -253,6 +265,9 @@ impl Shared {
 
     /// A call that the pool has admitted.
     pub(crate) fn started(&self, pick: Pick) -> Started<'_> {
+        if pick.probe {
+            self.notice_breaker(pick.id, &self.name(pick.id), Phase::Open, Phase::HalfOpen);
+        }
         Started { shared: self, pick: Some(pick), id: pick.id }
     }
 
@@ -281,7 +296,9 @@ impl Shared {
     ) -> Exchange {
         let begun = now();
         let id = started.id;
-        let post = http::post(&self.http, &self.targets[id.0], wire::body(calls), self.config.max_reply);
+        let link = &self.links[id.0];
+        link.meter.requests.increment(1);
+        let post = http::post(&self.http, &link.target, wire::body(calls), self.config.max_reply);
         let mut unheard = false;
         let (replies, sent) = match tokio::time::timeout(timeout, post).await {
             Ok(Ok(reply)) => (wire::read(calls, &reply, &self.classifier), true),
@@ -297,11 +314,16 @@ impl Shared {
             }
         };
         let took = now().saturating_duration_since(begun);
+        link.meter.latency.record(took);
         let name = started.end(calls, &replies);
         if unheard {
             self.pool().unheard(id, begun);
         }
         for (call, reply) in calls.iter().zip(&replies) {
+            link.meter.verdicts.count(reply.verdict.label());
+            if reply.verdict == Verdict::Unclassified {
+                link.meter.unclassified.increment(1);
+            }
             let verdict = if reply.is_null() { "null" } else { reply.verdict.label() };
             tracing::debug!(endpoint = %name, method = %call.method, verdict, took_ms = took.as_millis(), "call");
             if let Some(log) = log {
@@ -344,12 +366,20 @@ pub(crate) struct Started<'a> {
 impl Started<'_> {
     fn abandon(&mut self) {
         if let Some(pick) = self.pick.take() {
-            self.shared.pool().abandon(pick, now());
+            let (name, before, after) = {
+                let mut pool = self.shared.pool();
+                let before = pool.get(pick.id).phase();
+                pool.abandon(pick, now());
+                let endpoint = pool.get(pick.id);
+                (endpoint.name.clone(), before, endpoint.phase())
+            };
+            self.shared.notice_breaker(pick.id, &name, before, after);
         }
     }
 
     fn end(&mut self, calls: &[&Call], replies: &[Reply]) -> EndpointName {
         let mut pool = self.shared.pool();
+        let before = pool.get(self.id).phase();
         // One exchange counts once, by the worst of its replies.
         let worst = calls.iter().zip(replies).max_by_key(|(_, reply)| weight(&reply.verdict));
         if let (Some(pick), Some((call, reply))) = (self.pick, worst) {
@@ -361,7 +391,15 @@ impl Started<'_> {
             };
             pool.end(pick, &call.method, verdict, now());
         }
-        pool.get(self.id).name.clone()
+        let endpoint = pool.get(self.id);
+        let (name, after, sticky) = (endpoint.name.clone(), endpoint.phase(), pool.sticky());
+        drop(pool);
+        self.shared.notice_breaker(self.id, &name, before, after);
+        self.shared.notice_sticky(sticky);
+        if let Some((_, reply)) = worst {
+            self.shared.notice_rest(self.id, &name, &reply.verdict);
+        }
+        name
     }
 }
 

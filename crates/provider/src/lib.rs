@@ -8,6 +8,7 @@
 //! | `config` | the endpoints and how they are used |
 //! | `endpoints` | the pool: every call to an endpoint goes through here |
 //! | `http`, `wire` | one HTTP exchange, one JSON-RPC envelope |
+//! | `link`, `meter`, `notice` | one endpoint as it is spoken to; what is measured and told of it |
 //! | `connect`, `track` | who serves the right chain, and how far it has come |
 //! | `route`, `transport` | a read on one endpoint after another, as an alloy transport |
 //! | `send` | one signed transaction, with its three outcomes |
@@ -18,6 +19,9 @@ mod connect;
 mod endpoints;
 mod gate;
 mod http;
+mod link;
+pub mod meter;
+mod notice;
 mod route;
 mod send;
 mod session;

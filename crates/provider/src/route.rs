@@ -1,6 +1,6 @@
 //! A read, on one endpoint after another.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::time::Duration;
 
 use alloy::rpc::json_rpc::ResponsePayload;
 use backstay_core::{
@@ -84,14 +84,18 @@ impl Shared {
             match step {
                 Step::Ask(pick, timeout) => {
                     let exchange = self.exchange(self.started(pick), &[journey.call], timeout, log).await;
-                    if journey.attempts.last().is_some_and(|last| last.endpoint != exchange.by) {
-                        self.failovers.fetch_add(1, Ordering::Relaxed);
+                    if let Some(last) = journey.attempts.last().filter(|last| last.endpoint != exchange.by) {
+                        let method = &journey.call.method;
+                        self.notice_failover(method, &last.endpoint, &exchange.by, &last.verdict);
                     }
                     if let Some(reply) = exchange.replies.into_iter().next() {
                         journey.told(self, pick.id, &exchange.by, reply, (exchange.sent, exchange.took));
                     }
                 }
-                Step::Wait(wait) => tokio::time::sleep(wait).await,
+                Step::Wait(wait) => {
+                    self.meter.waits.increment(1);
+                    tokio::time::sleep(wait).await;
+                }
                 Step::Done(done) => return journey.end(self, done),
             }
         }
@@ -166,6 +170,7 @@ impl<'a> Journey<'a> {
         match (told, reply.payload) {
             (Told::Answer, Some(payload)) => {
                 if self.read.second_opinions() > 0 {
+                    shared.meter.second_opinions.increment(1);
                     tracing::info!(method = %self.call.method, by = %endpoint, "an endpoint holds what others do not");
                 }
                 self.answer = Some(Ok(payload));

@@ -1,6 +1,6 @@
 //! One signed transaction, with its three outcomes (T3).
 
-use std::sync::{Mutex, PoisonError, atomic::Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use alloy::{
     primitives::{Bytes, TxHash},
@@ -89,7 +89,7 @@ impl Shared {
             }
         };
         let mut tried = Vec::new();
-        let mut sent_to = 0;
+        let mut failed: Option<(EndpointName, &'static str)> = None;
         let mut searched = false;
         let mut said = Said::default();
         let mut by = None;
@@ -100,9 +100,13 @@ impl Shared {
             if !admit(id).await {
                 continue;
             }
-            sent_to += 1;
             let exchange = self.exchange(started, &[&call], self.config.attempt_timeout, Some(&log)).await;
             let Some(reply) = exchange.replies.into_iter().next() else { continue };
+            // Sent to everybody by choice, nobody has failed anybody.
+            if let (Some((from, verdict)), Spread::First) = (&failed, spread) {
+                self.notice_failover(&call.method, from, &exchange.by, verdict);
+            }
+            failed = Some((exchange.by, reply.verdict.label()));
             let reply_hash = reply.result().and_then(|hash| serde_json::from_str::<TxHash>(hash).ok());
             if let Some(ResponsePayload::Failure(error)) = reply.payload {
                 said.error = Some(error);
@@ -170,10 +174,6 @@ impl Shared {
                     break;
                 }
             }
-        }
-        // Sent to everybody by choice, nobody has failed anybody.
-        if spread == Spread::First && sent_to > 1 {
-            self.failovers.fetch_add(sent_to - 1, Ordering::Relaxed);
         }
         Submission {
             answer: if by.is_some() { SendAnswer::Accepted } else { said.answer() },

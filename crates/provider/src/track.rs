@@ -35,6 +35,7 @@ async fn watch(shared: Weak<Shared>, id: EndpointId) {
         tokio::time::sleep(wait).await;
         let Some(shared) = shared.upgrade() else { return };
         checked = shared.look(id, checked).await;
+        shared.notice_standing(id);
         wrong = match shared.pool().get(id).identity() {
             Identity::Wrong(_) => wrong + 1,
             Identity::Verified | Identity::Unknown => 0,
@@ -100,15 +101,10 @@ impl Shared {
         }
         match self.check_identity(id, header).await {
             Ok(Some(identity)) => {
-                let was = self.pool().get(id).identity().clone();
-                if was != identity {
-                    tracing::warn!(endpoint = %self.name(id), ?was, now = ?identity, "identity changed");
-                }
-                let mut pool = self.pool();
                 if identity == Identity::Verified {
-                    pool.on_head(id, header, now());
+                    self.pool().on_head(id, header, now());
                 }
-                pool.set_identity(id, identity, now());
+                self.identified(id, identity);
                 now()
             }
             // It keeps what it was, and the next look asks again.

@@ -12,6 +12,7 @@ use backstay_core::{Delivery, Error, ErrorKind, Retry, endpoint::Need, tx::SendA
 use futures::future::{join_all, ready};
 use serde_json::value::to_raw_value;
 use tower::Service;
+use tracing::{Instrument, Span, field::Empty};
 
 use crate::{
     endpoints::{Endpoints, Shared},
@@ -44,7 +45,8 @@ impl Service<RequestPacket> for Failover {
 
     fn call(&mut self, request: RequestPacket) -> Self::Future {
         let endpoints = self.0.clone();
-        Box::pin(respond(request, async move |calls: &[Call]| answer(&endpoints.shared, calls).await))
+        let span = operation(&request, endpoints.chain_id());
+        spanned(span, respond(request, async move |calls: &[Call]| answer(&endpoints.shared, calls).await))
     }
 }
 
@@ -69,10 +71,49 @@ impl Service<RequestPacket> for SessionTransport {
 
     fn call(&mut self, request: RequestPacket) -> Self::Future {
         let session = self.0.clone();
-        Box::pin(respond(request, async move |calls: &[Call]| {
-            let one = async |call| session.answer(call).await.map(|(_, payload)| payload).map_err(to_alloy);
-            join_all(calls.iter().map(one)).await
-        }))
+        let span = operation(&request, session.endpoints().chain_id());
+        spanned(
+            span,
+            respond(request, async move |calls: &[Call]| {
+                let one =
+                    async |call| session.answer(call).await.map(|(_, payload)| payload).map_err(to_alloy);
+                join_all(calls.iter().map(one)).await
+            }),
+        )
+    }
+}
+
+/// The span of one packet. Nothing is made where no subscriber wants it.
+fn operation(request: &RequestPacket, chain: u64) -> Span {
+    let method = || match request {
+        RequestPacket::Single(request) => request.method(),
+        RequestPacket::Batch(_) => "batch",
+    };
+    tracing::debug_span!("operation", method = method(), calls = request.len(), chain, outcome = Empty)
+}
+
+/// Runs a packet in its span, and notes there how it ended.
+fn spanned<F>(span: Span, answered: F) -> TransportFut<'static>
+where
+    F: Future<Output = Result<ResponsePacket, TransportError>> + Send + 'static,
+{
+    if span.is_disabled() {
+        return Box::pin(answered);
+    }
+    let noted = async move {
+        let answered = answered.await;
+        Span::current().record("outcome", outcome(&answered));
+        answered
+    };
+    Box::pin(noted.instrument(span))
+}
+
+/// How a packet ended, in a word.
+fn outcome(answered: &Result<ResponsePacket, TransportError>) -> &'static str {
+    match answered {
+        Ok(packet) if packet.is_success() => "ok",
+        Ok(_) => "error of the node",
+        Err(error) => error_of(error).map_or("error", |error| error.kind().label()),
     }
 }
 

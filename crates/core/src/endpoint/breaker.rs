@@ -57,6 +57,28 @@ enum State {
     HalfOpen,
 }
 
+/// Where a breaker stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Calls pass.
+    Closed,
+    /// No call passes.
+    Open,
+    /// One probe is on its way.
+    HalfOpen,
+}
+
+impl Phase {
+    /// One word for timelines and metrics.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::HalfOpen => "half-open",
+        }
+    }
+}
+
 /// Whether a call may go to the endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
@@ -85,6 +107,15 @@ impl Breaker {
     /// Whether it is closed.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
+    }
+
+    /// Where it stands.
+    pub fn phase(&self) -> Phase {
+        match self.state {
+            State::Closed => Phase::Closed,
+            State::Open { .. } => Phase::Open,
+            State::HalfOpen => Phase::HalfOpen,
+        }
     }
 
     /// What it would say to a call now, without taking the probe's place.
@@ -230,7 +261,9 @@ mod tests {
         let due = breaker.probe_at().expect("an open breaker has a next probe");
         assert!(due >= now + Duration::from_secs(2) && due <= now + Duration::from_millis(2250));
         assert_eq!(breaker.admit(due - Duration::from_millis(1)), Admission::No);
+        assert_eq!(breaker.phase(), Phase::Open);
         assert_eq!(breaker.admit(due), Admission::Probe);
+        assert_eq!(breaker.phase(), Phase::HalfOpen);
         assert_eq!(breaker.admit(due), Admission::No);
     }
 
@@ -267,6 +300,7 @@ mod tests {
         let due = breaker.probe_at().expect("open");
         breaker.admit(due);
         breaker.on_success(due);
+        assert_eq!(breaker.phase(), Phase::Closed);
         assert_eq!(breaker.peek(due), Admission::Yes);
     }
 }

@@ -7,7 +7,7 @@ mod pool;
 mod state;
 mod window;
 
-pub use breaker::{Admission, Breaker, BreakerConfig};
+pub use breaker::{Admission, Breaker, BreakerConfig, Phase};
 pub use history::{History, Holds};
 pub use identity::{Identity, Tie, judge_branch, judge_genesis};
 pub use pool::{EndpointId, Need, Pick, Pool, PoolConfig, Resting};

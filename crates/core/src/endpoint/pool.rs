@@ -121,6 +121,11 @@ impl Pool {
         &self.endpoints[id.0]
     }
 
+    /// The endpoint that serves until it cannot (R1).
+    pub fn sticky(&self) -> EndpointId {
+        EndpointId(self.sticky)
+    }
+
     /// Chooses the endpoint for the next try of a call, or `None` when none is left.
     ///
     /// `prefer` comes first where it is usable, then the sticky endpoint, then the others in order. When

@@ -8,7 +8,7 @@ use std::{
 use alloy_primitives::B256;
 use serde::{Deserialize, Serialize};
 
-use super::{Admission, Breaker, Header, HeaderWindow, History, Identity};
+use super::{Admission, Breaker, Header, HeaderWindow, History, Identity, Phase};
 use crate::units::{BlockRef, EndpointName};
 
 /// How long an endpoint is remembered not to serve a method: nodes are upgraded, gateways have bad moments.
@@ -132,6 +132,11 @@ impl EndpointState {
     /// When the time is over for which it asked us to wait; `None` when it did not, or that is past.
     pub fn rested_at(&self) -> Option<Instant> {
         self.cool_until
+    }
+
+    /// Where its breaker stands.
+    pub fn phase(&self) -> Phase {
+        self.breaker.phase()
     }
 
     /// When its breaker wants the next probe; `None` when it is closed.
