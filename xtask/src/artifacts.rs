@@ -49,7 +49,7 @@ pub(crate) fn build(tools: &Tools, mode: Mode) -> anyhow::Result<()> {
 }
 
 /// The contracts that have an artifact, each in a file of its own name.
-const CONTRACTS: [&str; 3] = ["ContextGraphs", "Parameters", "Token"];
+const CONTRACTS: [&str; 4] = ["ContextGraphs", "Multicall", "Parameters", "Token"];
 
 struct Artifact {
     name: &'static str,

@@ -60,8 +60,13 @@ impl Client {
         Builder { config, signers: Vec::new(), flows: Vec::new(), journal: None }
     }
 
-    /// An alloy provider over all endpoints: reads and sends fail over. Bindings of `sol!`, fillers and
-    /// multicalls work over it unchanged.
+    /// An alloy provider over all endpoints: reads and sends fail over. Bindings of `sol!`, multicalls and pollers
+    /// work over it unchanged; fillers and wallets are put on it by
+    /// `ProviderBuilder::new().connect_provider(client.provider::<Ethereum>())`.
+    ///
+    /// `N` is how blocks and transactions are read. `Ethereum` fails to read a block with a transaction type that
+    /// Ethereum does not have, such as a deposit of a rollup: ask through `AnyNetwork`, or through a network of
+    /// that rollup. The client itself reads none of them.
     ///
     /// A raw transaction of an account that this client signs for is refused there
     /// ([`ErrorKind::ManagedAccount`]): send it as an intent.

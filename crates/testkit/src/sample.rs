@@ -5,6 +5,7 @@
 
 use alloy::{
     primitives::{Address, B256, Bytes, U256, keccak256},
+    providers::MULTICALL3_ADDRESS,
     sol_types::{SolCall, SolConstructor, SolEvent},
 };
 use serde_json::{Value, json};
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use crate::{Anvil, Error};
 
 mod bindings {
+    alloy::sol!(Multicall, "../../contracts/artifacts/Multicall.json");
     alloy::sol!(
         #[sol(rpc)]
         Token,
@@ -30,6 +32,21 @@ mod bindings {
 }
 
 pub use bindings::{ContextGraphs, Parameters, Token};
+
+/// Puts a multicall where alloy's `provider.multicall()` looks for it, for the reads that Multicall3 has:
+/// `aggregate`, `aggregate3`, `tryAggregate`, `getBlockNumber` and `getEthBalance`. Mines what that takes.
+///
+/// # Errors
+///
+/// When the chain refuses or cannot be reached.
+pub async fn deploy_multicall(chain: &Anvil) -> Result<Address, Error> {
+    let made = create(chain, chain.accounts()[0], &bindings::Multicall::BYTECODE, &[]).await?;
+    let code = chain.rpc("eth_getCode", json!([made, "latest"])).await?;
+    chain.rpc("anvil_setCode", json!([MULTICALL3_ADDRESS, code])).await?;
+    // What is set is part of the state from the next block on.
+    chain.mine(1).await?;
+    Ok(MULTICALL3_ADDRESS)
+}
 
 /// The contracts, deployed on a chain.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,7 @@
 //! The SDK from a user's side, over anvil and endpoints that misbehave. The ground truth is the chain, and
 //! what the endpoints recorded.
 
+mod alloy_over_client;
 mod bad_input;
 mod batches;
 mod fleets;
@@ -11,6 +12,9 @@ mod identity;
 mod intents;
 mod keys;
 mod mistakes;
+#[expect(dead_code, reason = "the incidents use all of it")]
+#[path = "../incidents/paper.rs"]
+mod paper;
 mod provider;
 mod reads;
 mod resuming;

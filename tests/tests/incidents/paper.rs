@@ -61,7 +61,7 @@ impl Paper {
             "eth_blockNumber" => json!(format!("{:#x}", self.head())),
             "eth_syncing" => json!(false),
             "eth_getBlockByNumber" => self.block(self.number(text(0))),
-            "eth_getBlockByHash" => self.block(text(0).parse().ok().and_then(number_of)),
+            "eth_getBlockByHash" => self.block(self.number_of(text(0))),
             "eth_getBalance" => json!(U256::from(10) * U256::from(10).pow(U256::from(18))),
             "eth_getTransactionCount" => json!("0x0"),
             "eth_getCode" => json!("0x6001"),
@@ -74,7 +74,8 @@ impl Paper {
         })
     }
 
-    fn number(&self, block: &str) -> Option<u64> {
+    /// The number that a block parameter stands for.
+    pub(crate) fn number(&self, block: &str) -> Option<u64> {
         match block {
             "latest" | "pending" => Some(self.head()),
             "safe" | "finalized" => Some(self.head().saturating_sub(64)),
@@ -83,7 +84,13 @@ impl Paper {
         }
     }
 
-    fn block(&self, number: Option<u64>) -> Value {
+    /// The number of the block with this hash.
+    pub(crate) fn number_of(&self, hash: &str) -> Option<u64> {
+        hash.parse().ok().and_then(number_of)
+    }
+
+    /// A block, without its transactions.
+    pub(crate) fn block(&self, number: Option<u64>) -> Value {
         let Some(number) = number.filter(|number| *number <= self.head()) else { return Value::Null };
         let parent = number.checked_sub(1).map_or(B256::ZERO, hash_of);
         json!({
