@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod demo;
+mod mutants;
 mod run;
 mod suite;
 mod tools;
@@ -35,6 +36,8 @@ enum Task {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
+    /// Change the code that decides, place by place, and see that a unit test notices (within half an hour)
+    Mutants(mutants::Args),
     /// A process of the restart fleet
     #[command(name = e2e::restart::CHILD, hide = true)]
     RestartChild {
@@ -64,6 +67,7 @@ fn perform(task: Task) -> anyhow::Result<()> {
         Task::Artifacts { check } => artifacts::build(&tools, if check { Mode::Check } else { Mode::Write }),
         Task::Demo(args) => demo::run(&tools, &args),
         Task::Bench { json } => suite::bench(&tools, json.as_deref()),
+        Task::Mutants(args) => mutants::run_all(&tools, &args),
         Task::RestartChild { orders } => demo::child(&orders),
         Task::Test { args, binary_args } => suite::run_all(&tools, &CargoArgs::new(&args, &binary_args)),
     }
@@ -81,9 +85,11 @@ mod tests {
                 let CargoArgs { cargo, binaries } = CargoArgs::new(&args, &binary_args);
                 assert_eq!((cargo, binaries), (to_strings(expected.0), to_strings(expected.1)));
             }
-            Task::Artifacts { .. } | Task::Demo(_) | Task::Bench { .. } | Task::RestartChild { .. } => {
-                panic!("another task")
-            }
+            Task::Artifacts { .. }
+            | Task::Demo(_)
+            | Task::Bench { .. }
+            | Task::Mutants(_)
+            | Task::RestartChild { .. } => panic!("another task"),
         }
     }
 

@@ -42,7 +42,7 @@ pub(crate) fn bench(tools: &Tools, json: Option<&Path>) -> anyhow::Result<()> {
 }
 
 /// Cargo sets the variable: the same toolchain goes on.
-fn cargo() -> OsString {
+pub(crate) fn cargo() -> OsString {
     env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"))
 }
 

@@ -1,0 +1,218 @@
+//! Whether the unit tests of `core` notice each change to the code that decides.
+
+mod excuses;
+
+use std::{
+    collections::BTreeMap,
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail, ensure};
+use serde::Deserialize;
+
+use self::excuses::Plan;
+use crate::{run::run, suite::cargo, tools::Tools};
+
+/// The version of cargo-mutants. Another one makes other mutants, and the excuses are for those of this one.
+const VERSION: &str = "27.1.0";
+/// How many mutants are built and tested at a time.
+const JOBS: usize = 2;
+/// The least time that the tests of a mutant get: where they loop for ever, that is noticed as well.
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What to mutate.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Files of `core`, or parts of their paths, to mutate; without any, all that xtask/mutants.toml names
+    files: Vec<String>,
+    /// How many mutants are tested at a time
+    #[arg(long, default_value_t = JOBS)]
+    jobs: usize,
+}
+
+/// Mutates the files of the plan, each mutant in a copy of the checkout, and runs the unit tests of `core` on it.
+///
+/// # Errors
+///
+/// When a mutant is missed that is not excused, when an excuse is for a mutant that does not exist or that a test
+/// notices, and when cargo-mutants cannot be installed or run.
+pub(crate) fn run_all(tools: &Tools, args: &Args) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let plan = Plan::read(&tools.root().join("xtask/mutants.toml"))?;
+    let target = target(tools.root());
+    let program = installed(&target.join("tools"))?;
+    let output = target.join("mutants");
+    let files = plan.files(tools.root(), &args.files)?;
+    // Before the run, which takes its copy now: somebody may go on working on them.
+    let sources = Sources::read(tools.root(), &files)?;
+    let mut command = Command::new(program);
+    command
+        .args(["mutants", "--package", "backstay-core", "--no-times", "--colors", "never"])
+        .args(["--jobs", &args.jobs.to_string()])
+        .args(["--minimum-test-timeout", &TEST_TIMEOUT.as_secs().to_string()])
+        .arg("--output")
+        .arg(&output)
+        .args(files.iter().flat_map(|file| ["--file", file]))
+        // Its copies have target directories of their own. What tests print of lines is not read.
+        .env_remove("CARGO_TARGET_DIR")
+        .env("CARGO_PROFILE_DEV_DEBUG", "none")
+        .args(["--", "--lib"])
+        .current_dir(tools.root());
+    // 2 and 3 say that mutants were missed or that their tests ran out of time: that is ours to judge.
+    let status = command.status().context("cannot start cargo-mutants")?;
+    ensure!(
+        matches!(status.code(), Some(0 | 2 | 3)),
+        "cargo-mutants did not get to the end ({status}); its logs are in {}",
+        output.display()
+    );
+
+    let outcomes = Outcomes::read(&output.join("mutants.out/outcomes.json"), &sources)?;
+    let complaints = plan.judge(&outcomes.mutants);
+    for complaint in &complaints {
+        eprintln!("{complaint}");
+    }
+    println!("{}", outcomes.summary(begun.elapsed()));
+    ensure!(complaints.is_empty(), "{} of the mutants need a test or an excuse", complaints.len());
+    Ok(())
+}
+
+/// Where cargo builds.
+fn target(root: &Path) -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |target| root.join(target))
+}
+
+/// cargo-mutants at the version that the excuses are for, installed below `folder` when it is not there.
+fn installed(folder: &Path) -> anyhow::Result<PathBuf> {
+    let program = folder.join("bin/cargo-mutants");
+    let version = Command::new(&program).args(["mutants", "--version"]).output();
+    let is_there = version.is_ok_and(|output| {
+        String::from_utf8_lossy(&output.stdout).split_whitespace().any(|word| word == VERSION)
+    });
+    if !is_there {
+        run(Command::new(cargo())
+            .args(["install", "cargo-mutants", "--locked", "--force", "--version", VERSION, "--root"])
+            .arg(folder))
+        .context("cargo-mutants cannot be installed")?;
+    }
+    Ok(program)
+}
+
+/// What became of a mutant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// A test failed.
+    Caught,
+    /// No test failed.
+    Missed,
+    /// A test did not end.
+    TimedOut,
+    /// It does not compile.
+    Unviable,
+}
+
+/// A change to one place in the code.
+#[derive(Clone, Debug)]
+struct Mutant {
+    /// The path of the file from the root of the workspace.
+    file: String,
+    /// The number of the line, from 1.
+    line: usize,
+    /// The text of that line, without the space around it.
+    code: String,
+    /// What is changed, such as `replace > with >= in Breaker::on_fault`.
+    change: String,
+    fate: Fate,
+}
+
+/// The text of each file.
+struct Sources(BTreeMap<String, String>);
+
+impl Sources {
+    fn read(root: &Path, files: &[String]) -> anyhow::Result<Self> {
+        let read = |file: &String| Ok((file.clone(), std::fs::read_to_string(root.join(file))?));
+        files.iter().map(read).collect::<anyhow::Result<_>>().map(Self)
+    }
+
+    fn line(&self, file: &str, number: usize) -> &str {
+        let text = self.0.get(file).map_or("", String::as_str);
+        text.lines().nth(number.saturating_sub(1)).unwrap_or_default()
+    }
+}
+
+/// All that became of the mutants.
+#[derive(Debug)]
+struct Outcomes {
+    mutants: Vec<Mutant>,
+}
+
+impl Outcomes {
+    fn read(path: &Path, sources: &Sources) -> anyhow::Result<Self> {
+        #[derive(Deserialize)]
+        struct Report {
+            outcomes: Vec<Outcome>,
+        }
+        #[derive(Deserialize)]
+        struct Outcome {
+            scenario: Scenario,
+            summary: String,
+        }
+        #[derive(Deserialize)]
+        enum Scenario {
+            Baseline,
+            Mutant(Change),
+        }
+        #[derive(Deserialize)]
+        struct Change {
+            name: String,
+            file: String,
+            span: Span,
+        }
+        #[derive(Deserialize)]
+        struct Span {
+            start: Place,
+        }
+        #[derive(Deserialize)]
+        struct Place {
+            line: usize,
+        }
+
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let report: Report = serde_json::from_str(&text)
+            .with_context(|| format!("{} is not as cargo-mutants {VERSION} writes it", path.display()))?;
+        let mut mutants = Vec::new();
+        for Outcome { scenario, summary } in report.outcomes {
+            let Scenario::Mutant(Change { name, file, span }) = scenario else { continue };
+            let fate = match summary.as_str() {
+                "CaughtMutant" => Fate::Caught,
+                "MissedMutant" => Fate::Missed,
+                "Timeout" => Fate::TimedOut,
+                "Unviable" => Fate::Unviable,
+                other => bail!("cargo-mutants says of {name}: {other}, which says nothing about the tests"),
+            };
+            let line = span.start.line;
+            let code = sources.line(&file, line).trim().to_owned();
+            // The name begins with the place, which moves with every edit above it.
+            let change = name.splitn(4, ':').nth(3).unwrap_or(&name).trim().to_owned();
+            mutants.push(Mutant { file, line, code, change, fate });
+        }
+        ensure!(!mutants.is_empty(), "no mutant was made, so nothing was shown");
+        Ok(Self { mutants })
+    }
+
+    fn summary(&self, took: Duration) -> String {
+        let count = |fate| self.mutants.iter().filter(|mutant| mutant.fate == fate).count();
+        format!(
+            "mutants: {} made, {} caught, {} timed out, {} missed, {} not viable; {} s",
+            self.mutants.len(),
+            count(Fate::Caught),
+            count(Fate::TimedOut),
+            count(Fate::Missed),
+            count(Fate::Unviable),
+            took.as_secs()
+        )
+    }
+}
