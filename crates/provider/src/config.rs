@@ -6,6 +6,7 @@ use alloy::primitives::B256;
 use backstay_core::{
     EndpointName, Error, Result,
     endpoint::{PoolConfig, Role},
+    failure::{Classifier, Row},
     router::{Declared, ReadConfig},
 };
 use serde::{Deserialize, Serialize};
@@ -109,6 +110,9 @@ pub struct ProviderConfig {
     /// Methods that Backstay does not know and that read at a height: which parameter holds it, and what kind of
     /// data they read. Default: none; such a method is asked without regard to height.
     pub shapes: BTreeMap<String, Declared>,
+    /// What errors mean whose wording Backstay does not know (V1): asked before the built-in table, in this order.
+    /// Default: none.
+    pub rows: Vec<Row>,
 }
 
 impl Default for ProviderConfig {
@@ -126,6 +130,7 @@ impl Default for ProviderConfig {
             pool: PoolConfig::default(),
             read: ReadConfig::default(),
             shapes: BTreeMap::new(),
+            rows: Vec::new(),
         }
     }
 }
@@ -160,6 +165,13 @@ impl ProviderConfig {
         if self.pool.breaker.faults == 0 {
             return Err(Error::config("`pool.breaker.faults` is zero; the breaker would never close"));
         }
+        self.classifier()?;
         Ok(())
+    }
+
+    /// The classifier with the operator's rows.
+    pub(crate) fn classifier(&self) -> Result<Classifier> {
+        Classifier::with_rows(self.rows.clone())
+            .map_err(|error| Error::config(format!("`provider.rows`: {error}")))
     }
 }

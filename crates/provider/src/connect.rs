@@ -6,7 +6,7 @@ use alloy::primitives::{B256, U64};
 use backstay_core::{
     EndpointName, Error, ErrorKind, Result,
     endpoint::{EndpointId, Header, Identity, Tie, judge_branch, judge_genesis},
-    failure::{Classifier, FaultKind, Verdict},
+    failure::{FaultKind, Verdict},
 };
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use tokio::time::Instant;
@@ -55,7 +55,7 @@ impl Endpoints {
     ) -> Result<Self> {
         let timeout = config.connect_timeout;
         let genesis = config.genesis.or(recorded);
-        let shared = Arc::new(Shared::new(chain_id, endpoints, config, Classifier::default())?);
+        let shared = Arc::new(Shared::new(chain_id, endpoints, config)?);
         if let Some(genesis) = genesis {
             // Set once: nobody else has it yet.
             let _ = shared.genesis.set(Some(genesis));

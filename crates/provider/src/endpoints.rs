@@ -18,7 +18,7 @@ use backstay_core::{
     BlockRef, EndpointName, Error, Result,
     endpoint::{EndpointId, EndpointStatus, Header, Need, Phase, Pick, Pool, Resting},
     error::Attempt,
-    failure::{Classifier, FaultKind, Verdict},
+    failure::{Classifier, FaultKind, Verdict, Wordings},
 };
 use tokio::task::AbortHandle;
 
@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) chain_id: u64,
     pub(crate) config: ProviderConfig,
     pub(crate) classifier: Classifier,
+    /// Errors that no row knows, as they were told.
+    pub(crate) wordings: Mutex<Wordings>,
     pub(crate) managed: RwLock<HashSet<Address>>,
     pub(crate) failovers: AtomicU64,
     /// The hash of block 0, once it is agreed on; `None` inside when no endpoint holds it.
@@ -192,12 +194,7 @@ impl fmt::Debug for Endpoints {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        chain_id: u64,
-        endpoints: &[EndpointConfig],
-        config: ProviderConfig,
-        classifier: Classifier,
-    ) -> Result<Self> {
+    pub(crate) fn new(chain_id: u64, endpoints: &[EndpointConfig], config: ProviderConfig) -> Result<Self> {
         config.validate()?;
         if endpoints.is_empty() {
             return Err(Error::config("no endpoint is configured; add at least one with a name and a url"));
@@ -222,8 +219,9 @@ impl Shared {
         Ok(Self {
             chain_id,
             pool: Mutex::new(Pool::new(config.pool, seed(), names)),
+            classifier: config.classifier()?,
+            wordings: Mutex::default(),
             config,
-            classifier,
             managed: RwLock::default(),
             failovers: AtomicU64::new(0),
             genesis: OnceLock::new(),
@@ -322,7 +320,7 @@ impl Shared {
         for (call, reply) in calls.iter().zip(&replies) {
             link.meter.verdicts.count(reply.verdict.label());
             if reply.verdict == Verdict::Unclassified {
-                link.meter.unclassified.increment(1);
+                self.notice_unclassified(id, &name, reply);
             }
             let verdict = if reply.is_null() { "null" } else { reply.verdict.label() };
             tracing::debug!(endpoint = %name, method = %call.method, verdict, took_ms = took.as_millis(), "call");

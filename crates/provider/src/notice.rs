@@ -8,13 +8,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use alloy::rpc::json_rpc::ResponsePayload;
 use backstay_core::{
     EndpointName,
     endpoint::{EndpointId, Identity, Need, Phase},
-    failure::Verdict,
+    failure::{News, Verdict},
 };
 
-use crate::endpoints::{Shared, now};
+use crate::{
+    endpoints::{Shared, now},
+    wire::Reply,
+};
 
 /// How long the same kind of event stays quiet.
 const QUIET: Duration = Duration::from_secs(60);
@@ -113,6 +117,20 @@ impl Shared {
             (_, Identity::Unknown | Identity::Verified) => {
                 tracing::info!(endpoint = %name, ?was, now = ?identity, "identity changed");
             }
+        }
+    }
+
+    /// Counts an error that no row knows, and tells of each wording once: a row of the operator's can name it.
+    pub(crate) fn notice_unclassified(&self, id: EndpointId, name: &EndpointName, reply: &Reply) {
+        self.links[id.0].meter.unclassified.increment(1);
+        let Some(ResponsePayload::Failure(error)) = &reply.payload else { return };
+        let news = self.wordings.lock().unwrap_or_else(PoisonError::into_inner).note(&error.message);
+        match news {
+            News::New(wording) => {
+                let code = error.code;
+                tracing::warn!(endpoint = %name, code, wording, "an error that no row of the classifier knows");
+            }
+            News::Known | News::Full => {}
         }
     }
 

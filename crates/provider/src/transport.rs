@@ -100,12 +100,11 @@ where
     if span.is_disabled() {
         return Box::pin(answered);
     }
-    let noted = async move {
-        let answered = answered.await;
-        Span::current().record("outcome", outcome(&answered));
+    Box::pin(async move {
+        let answered = answered.instrument(span.clone()).await;
+        span.record("outcome", outcome(&answered));
         answered
-    };
-    Box::pin(noted.instrument(span))
+    })
 }
 
 /// How a packet ended, in a word.

@@ -65,7 +65,7 @@ pub use backstay_core::{
     BlockRef, Delivery, EndpointName, Error, ErrorKind, Result, Retry,
     endpoint::{BreakerConfig, EndpointStatus, PoolConfig, Role},
     error::Attempt,
-    failure::{DataKind, RefusalKind, Revert},
+    failure::{Class, DataKind, FaultKind, RefusalKind, Revert, Row},
     router::{Declared, ReadConfig},
     session::Trail,
     tx::{Grant, Inclusion, Outcome},

@@ -134,6 +134,33 @@ fn what_is_wrong_with_toml_is_named_by_line_and_key() {
     check("url =", "url", &["line 5"]);
 }
 
+#[tokio::test]
+async fn a_row_that_would_match_everything_or_is_of_no_class_is_named() {
+    let toml = |row: &str| {
+        format!("chain_id = 1\n[[endpoints]]\nname = \"own\"\nurl = \"{SOUND}\"\n[[provider.rows]]\n{row}\n")
+    };
+    let check = async |row: &str, texts: &[&str]| {
+        let good = "class = \"invalid\"\ncontains = \"a good one\"\n[[provider.rows]]\n";
+        let error = match Config::from_toml(&toml(&format!("{good}{row}"))) {
+            Ok(config) => refused(config).await,
+            Err(error) => error,
+        };
+        assert_eq!(*error.kind(), ErrorKind::Config, "{error}");
+        says(&error, texts);
+    };
+    let named = ["`provider.rows`", "row 2"];
+    check("class = \"invalid\"\ncontains = \"\"", &[named[0], named[1], "almost everything"]).await;
+    check("class = \"invalid\"\ncontains = [\"good\", \"***\"]", &[named[0], named[1], "almost everything"])
+        .await;
+    check("class = \"invalid\"", &[named[0], named[1], "match every error", "`contains`"]).await;
+    check("class = \"wrong\"\ncontains = \"odd\"", &["line 9", "`wrong`", "`rate_limited`", "`unsupported`"])
+        .await;
+    check("class = { fault = \"odd\" }\ncontains = \"odd\"", &["line 9", "`odd`", "`server`"]).await;
+    check("class = \"invalid\"\npattern = \"odd\"", &["`pattern`", "`contains`"]).await;
+    let example = "class = \"invalid\"\ncontains = \"odd\"\nexample = \"even\"";
+    check(example, &[named[0], named[1], "its own example does not contain"]).await;
+}
+
 #[test]
 fn a_url_or_a_header_in_the_wrong_place_of_toml_is_not_quoted() {
     let check = |text: &str| {

@@ -12,6 +12,7 @@ mod revert;
 mod row;
 mod table;
 mod verdict;
+mod wording;
 
 #[cfg(test)]
 mod tests;
@@ -20,3 +21,4 @@ pub use classify::Classifier;
 pub use reply::{Content, Reply, RpcError};
 pub use row::{Class, Row};
 pub use verdict::{DataKind, FaultKind, RefusalKind, Revert, Verdict};
+pub use wording::{News, Wordings, wording};
