@@ -61,6 +61,13 @@ pub enum ErrorKind {
         /// The lowest height that any endpoint is known to hold of that kind of data.
         oldest: Option<u64>,
     },
+    /// That block is not there yet, at any endpoint.
+    NotYet {
+        /// The height that was asked for.
+        height: u64,
+        /// The highest block that any endpoint has shown.
+        head: Option<u64>,
+    },
     /// The request itself is wrong, wherever it is sent.
     Invalid,
     /// A contract reverted.
@@ -144,6 +151,7 @@ impl ErrorKind {
             Self::RateLimited => "rate limited",
             Self::Unsupported => "unsupported",
             Self::Pruned { .. } => "pruned",
+            Self::NotYet { .. } => "not yet",
             Self::Invalid => "invalid",
             Self::Reverted(_) => "reverted",
             Self::TxRefused(_) => "refused",

@@ -159,6 +159,18 @@ impl ProviderConfig {
         if self.pool.breaker.max_cooldown < self.pool.breaker.cooldown {
             return Err(Error::config("`pool.breaker.max_cooldown` is below `pool.breaker.cooldown`"));
         }
+        if let Some(hedge) = self.read.hedge {
+            if !(1..=99).contains(&hedge.percentile) {
+                return Err(Error::config(
+                    "`read.hedge.percentile` is not between 1 and 99; 90 is the default",
+                ));
+            }
+            if !(1..=100).contains(&hedge.budget) {
+                return Err(Error::config(
+                    "`read.hedge.budget` is not between 1 and 100 percent; leave `read.hedge` out to hedge nothing",
+                ));
+            }
+        }
         if self.max_reply == 0 {
             return Err(Error::config("`max_reply` is zero; no reply would be read"));
         }

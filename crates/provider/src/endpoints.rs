@@ -19,6 +19,7 @@ use backstay_core::{
     endpoint::{EndpointId, EndpointStatus, Header, Need, Phase, Pick, Pool, Resting},
     error::Attempt,
     failure::{Classifier, FaultKind, Verdict, Wordings},
+    router::Hedging,
 };
 use tokio::task::AbortHandle;
 
@@ -49,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) wordings: Mutex<Wordings>,
     pub(crate) managed: RwLock<HashSet<Address>>,
     pub(crate) failovers: AtomicU64,
+    /// How fast endpoints answer; nothing while no read is hedged.
+    pub(crate) hedging: OnceLock<Mutex<Hedging>>,
     /// The hash of block 0, once it is agreed on; `None` inside when no endpoint holds it.
     pub(crate) genesis: OnceLock<Option<B256>>,
     pool: Mutex<Pool>,
@@ -216,8 +219,13 @@ impl Shared {
         meter::describe();
         let links = endpoints.iter().map(|endpoint| Link::new(chain_id, endpoint)).collect::<Result<_>>()?;
         let names = endpoints.iter().map(|endpoint| (endpoint.name.clone(), endpoint.role));
+        let hedging = OnceLock::new();
+        if let Some(hedge) = config.read.hedge {
+            let _ = hedging.set(Mutex::new(Hedging::new(hedge)));
+        }
         Ok(Self {
             chain_id,
+            hedging,
             pool: Mutex::new(Pool::new(config.pool, seed(), names)),
             classifier: config.classifier()?,
             wordings: Mutex::default(),
@@ -278,6 +286,11 @@ impl Shared {
     /// Admits a call to this very endpoint, such as a second question about its own answer.
     pub(crate) fn begin_at(&self, id: EndpointId) -> Started<'_> {
         self.started(Pick { id, probe: false })
+    }
+
+    /// A call that nothing is learned from.
+    pub(crate) fn begin_aside(&self, id: EndpointId) -> Started<'_> {
+        Started { shared: self, pick: None, id }
     }
 
     /// Sends calls to the endpoint that was chosen, and tells the pool how it went.

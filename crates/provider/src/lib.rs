@@ -11,6 +11,7 @@
 //! | `link`, `meter`, `notice` | one endpoint as it is spoken to; what is measured and told of it |
 //! | `connect`, `track` | who serves the right chain, and how far it has come |
 //! | `route`, `transport` | a read on one endpoint after another, as an alloy transport |
+//! | `logs`, `hedge` | log ranges, piece by piece; a second endpoint where the first is slow |
 //! | `send` | one signed transaction, with its three outcomes |
 //! | `session` | a line of dependent reads: pin, fence, trail |
 
@@ -18,8 +19,10 @@ mod config;
 mod connect;
 mod endpoints;
 mod gate;
+mod hedge;
 mod http;
 mod link;
+mod logs;
 pub mod meter;
 mod notice;
 mod route;

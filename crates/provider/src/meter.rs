@@ -232,20 +232,15 @@ pub(crate) struct PoolMeter {
     pub(crate) failovers: Family,
     pub(crate) sticky_moves: Counter,
     pub(crate) second_opinions: Counter,
-    #[cfg_attr(not(test), expect(dead_code, reason = "nothing counts it yet"))]
     pub(crate) graces: Family,
-    #[expect(dead_code, reason = "nothing counts it yet")]
     pub(crate) frontier_lag: Histogram,
     pub(crate) waits: Counter,
     #[expect(dead_code, reason = "nothing counts it yet")]
     pub(crate) regressions: Counter,
     #[expect(dead_code, reason = "nothing counts it yet")]
     pub(crate) contradictions: Counter,
-    #[expect(dead_code, reason = "nothing counts it yet")]
     pub(crate) log_splits: Counter,
-    #[expect(dead_code, reason = "nothing counts it yet")]
     pub(crate) bloom_doubts: Counter,
-    #[cfg_attr(not(test), expect(dead_code, reason = "nothing counts it yet"))]
     pub(crate) hedges: Family,
 }
 

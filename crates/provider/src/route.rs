@@ -7,15 +7,27 @@ use backstay_core::{
     Delivery, EndpointName, Error, ErrorKind, Retry,
     endpoint::{EndpointId, Need},
     error::Attempt,
-    router::{Done, Null, Read, Step, Told, asks},
+    failure::Verdict,
+    router::{Asks, Done, Holding, Read, Step, Told, asks},
 };
 use futures::future::join_all;
 
 use crate::{
     endpoints::{Log, Shared, now},
     gate::{Sends, sends},
+    hedge::Hedged,
+    logs::LogQuery,
     wire::{Call, Reply},
 };
+
+/// How a reply is looked at before it is believed.
+#[derive(Clone, Copy)]
+pub(crate) enum Look<'a> {
+    /// As it is.
+    AtIt,
+    /// As logs.
+    Logs(&'a LogQuery),
+}
 
 /// How many elements of a batch go on by themselves at once.
 const AT_ONCE: usize = 16;
@@ -29,26 +41,50 @@ pub(crate) enum End {
     Late,
 }
 
+/// How calls travel.
+#[derive(Clone, Copy)]
+pub(crate) struct Way<'a> {
+    pub(crate) need: Need,
+    pub(crate) prefer: Option<EndpointId>,
+    pub(crate) hedged: Hedged,
+    pub(crate) log: Log<'a>,
+}
+
+impl<'a> Way<'a> {
+    /// A read that must be current.
+    pub(crate) const fn current(hedged: Hedged) -> Self {
+        Self { need: Need::Current, prefer: None, hedged, log: None }
+    }
+
+    /// Something that sends.
+    pub(crate) const fn send() -> Self {
+        Self { need: Need::Send, prefer: None, hedged: Hedged::Never, log: None }
+    }
+
+    /// A read of a session, at its pin.
+    pub(crate) const fn pinned(pin: EndpointId, log: Log<'a>) -> Self {
+        Self { need: Need::Current, prefer: Some(pin), hedged: Hedged::Never, log }
+    }
+}
+
 impl Shared {
     /// Asks for several calls at once. They go out as one batch; those that are not answered there go on, each by
     /// itself (V4). The results are in the order of the calls.
-    pub(crate) async fn route(
-        &self,
-        calls: &[Call],
-        need: Need,
-        prefer: Option<EndpointId>,
-        log: Log<'_>,
-    ) -> Vec<Result<ResponsePayload, Error>> {
+    pub(crate) async fn route(&self, calls: &[Call], way: Way<'_>) -> Vec<Result<ResponsePayload, Error>> {
         if let [call] = calls {
-            return vec![self.travel(Journey::new(self, call, need, prefer), log).await];
+            return vec![self.one(call, way).await];
         }
-        let mut journeys: Vec<Journey<'_>> =
-            calls.iter().map(|call| Journey::new(self, call, need, prefer)).collect();
-        self.together(&mut journeys, log).await;
+        let plain = |call| (Special::of(call) == Special::No).then(|| Journey::plain(self, call, way));
+        let mut journeys: Vec<Option<Journey<'_>>> = calls.iter().map(plain).collect();
+        self.together(journeys.iter_mut().flatten().collect(), way).await;
         let mut answers = Vec::with_capacity(journeys.len());
-        let mut open = journeys.into_iter();
+        let mut open = calls.iter().zip(journeys);
         loop {
-            let some: Vec<_> = open.by_ref().take(AT_ONCE).map(|journey| self.travel(journey, log)).collect();
+            let go_on = async |(call, journey): (&Call, Option<Journey<'_>>)| match journey {
+                Some(mut journey) => self.travel(&mut journey, way).await,
+                None => self.one(call, way).await,
+            };
+            let some: Vec<_> = open.by_ref().take(AT_ONCE).map(go_on).collect();
             if some.is_empty() {
                 return answers;
             }
@@ -56,26 +92,40 @@ impl Shared {
         }
     }
 
+    async fn one(&self, call: &Call, way: Way<'_>) -> Result<ResponsePayload, Error> {
+        match Special::of(call) {
+            Special::No => self.travel(&mut Journey::plain(self, call, way), way).await,
+            Special::Logs => Box::pin(self.logs(call, way)).await,
+        }
+    }
+
     /// Sends calls as one batch to whoever the first would go to: those that this endpoint may serve.
-    async fn together(&self, journeys: &mut [Journey<'_>], log: Log<'_>) {
-        let Some((first, others)) = journeys.split_first_mut() else { return };
+    async fn together(&self, mut journeys: Vec<&mut Journey<'_>>, way: Way<'_>) {
+        if journeys.len() < 2 {
+            return;
+        }
+        let first = journeys.remove(0);
         let Step::Ask(pick, timeout) = first.read.next(&mut self.pool(), now()) else { return };
         let mut batch = vec![first];
-        for other in others {
+        for other in journeys {
             if self.pool().may_serve(pick.id, other.read.need()) {
                 other.read.asked(pick.id);
                 batch.push(other);
             }
         }
         let calls: Vec<&Call> = batch.iter().map(|journey| journey.call).collect();
-        let exchange = self.exchange(self.started(pick), &calls, timeout, log).await;
+        let exchange = self.exchange(self.started(pick), &calls, timeout, way.log).await;
         for (journey, reply) in batch.into_iter().zip(exchange.replies) {
-            journey.told(self, pick.id, &exchange.by, reply, (exchange.sent, exchange.took));
+            journey.receive(self, pick.id, &exchange.by, reply, (exchange.sent, exchange.took)).await;
         }
     }
 
     /// Takes one call to its end.
-    async fn travel(&self, mut journey: Journey<'_>, log: Log<'_>) -> Result<ResponsePayload, Error> {
+    pub(crate) async fn travel(
+        &self,
+        journey: &mut Journey<'_>,
+        way: Way<'_>,
+    ) -> Result<ResponsePayload, Error> {
         loop {
             if let Some(answer) = journey.answer.take() {
                 return answer;
@@ -83,13 +133,19 @@ impl Shared {
             let step = journey.read.next(&mut self.pool(), now());
             match step {
                 Step::Ask(pick, timeout) => {
-                    let exchange = self.exchange(self.started(pick), &[journey.call], timeout, log).await;
+                    let (id, exchange) = match self.hedge_after(pick.id, journey, way.hedged) {
+                        None => {
+                            let started = self.started(pick);
+                            (pick.id, self.exchange(started, &[journey.call], timeout, way.log).await)
+                        }
+                        Some(delay) => Box::pin(self.hedge(pick, (delay, timeout), journey, way)).await,
+                    };
                     if let Some(last) = journey.attempts.last().filter(|last| last.endpoint != exchange.by) {
                         let method = &journey.call.method;
                         self.notice_failover(method, &last.endpoint, &exchange.by, &last.verdict);
                     }
                     if let Some(reply) = exchange.replies.into_iter().next() {
-                        journey.told(self, pick.id, &exchange.by, reply, (exchange.sent, exchange.took));
+                        journey.receive(self, id, &exchange.by, reply, (exchange.sent, exchange.took)).await;
                     }
                 }
                 Step::Wait(wait) => {
@@ -133,39 +189,111 @@ impl Shared {
     }
 }
 
+/// What goes another way than from endpoint to endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Special {
+    /// Nothing does.
+    No,
+    /// It is asked for piece by piece.
+    Logs,
+}
+
+impl Special {
+    fn of(call: &Call) -> Self {
+        match &*call.method {
+            "eth_getLogs" => Self::Logs,
+            _ => Self::No,
+        }
+    }
+}
+
 /// One call on its way.
-struct Journey<'a> {
-    call: &'a Call,
+pub(crate) struct Journey<'a> {
+    pub(crate) call: &'a Call,
+    pub(crate) read: Read,
+    /// Whose reply was the answer.
+    pub(crate) by: Option<EndpointId>,
+    /// That the answer was that the range is too large, and which would work.
+    pub(crate) too_large: Option<Option<(u64, u64)>>,
     need: Need,
-    read: Read,
+    look: Look<'a>,
     attempts: Vec<Attempt>,
     kept: Option<ResponsePayload>,
     answer: Option<Result<ResponsePayload, Error>>,
 }
 
 impl<'a> Journey<'a> {
-    fn new(shared: &Shared, call: &'a Call, need: Need, prefer: Option<EndpointId>) -> Self {
-        let config = &shared.config;
-        let asks = asks(&call.method, || call.param_list(), &config.shapes);
-        let times = (config.attempt_timeout, config.operation_timeout);
-        let method = call.method.clone();
-        let read = Read::new(&shared.pool(), method, asks, need, prefer, &config.read, times, now());
-        Self { call, need, read, attempts: Vec::new(), kept: None, answer: None }
+    fn plain(shared: &Shared, call: &'a Call, way: Way<'_>) -> Self {
+        let asks = asks(&call.method, || call.param_list(), &shared.config.shapes);
+        Self::new(shared, (call, asks, Look::AtIt), way, shared.config.operation_timeout)
     }
 
-    fn told(
+    /// A call that asks for this, whose replies are looked at so, and that may take this long.
+    pub(crate) fn new(
+        shared: &Shared,
+        (call, asks, look): (&'a Call, Asks, Look<'a>),
+        way: Way<'_>,
+        at_most: Duration,
+    ) -> Self {
+        let config = &shared.config;
+        let times = (config.attempt_timeout, at_most);
+        let method = call.method.clone();
+        let read = Read::new(&shared.pool(), method, asks, way.need, way.prefer, &config.read, times, now());
+        Self {
+            call,
+            read,
+            by: None,
+            too_large: None,
+            need: way.need,
+            look,
+            attempts: Vec::new(),
+            kept: None,
+            answer: None,
+        }
+    }
+
+    /// Looks at a reply, and tells the read what it holds.
+    async fn receive(
         &mut self,
         shared: &Shared,
         id: EndpointId,
         endpoint: &EndpointName,
         reply: Reply,
+        times: (bool, Duration),
+    ) {
+        let (reply, holding) = match self.look {
+            Look::AtIt if reply.is_null() => (reply, Holding::Nothing),
+            Look::AtIt => (reply, Holding::All),
+            Look::Logs(query) if reply.verdict == Verdict::Answer => {
+                Box::pin(shared.examine_logs(query, id, self.read.depth(), reply)).await
+            }
+            Look::Logs(_) => (reply, Holding::All),
+        };
+        self.told(shared, (id, endpoint), reply, holding, times);
+    }
+
+    fn told(
+        &mut self,
+        shared: &Shared,
+        (id, endpoint): (EndpointId, &EndpointName),
+        reply: Reply,
+        holding: Holding,
         (sent, took): (bool, Duration),
     ) {
-        let null = if reply.is_null() { Null::Yes } else { Null::No };
-        let told = self.read.told(&mut shared.pool(), id, &reply.verdict, null, now());
+        let told = self.read.told(&mut shared.pool(), id, &reply.verdict, holding, now());
         if told != Told::Answer || reply.payload.is_none() {
             let verdict = reply.verdict.label().to_owned();
             self.attempts.push(Attempt { endpoint: endpoint.clone(), verdict, took });
+        }
+        if told == Told::Answer {
+            self.by = Some(id);
+            if let Some(since) = self.read.waiting_since() {
+                shared.meter.graces.count("came");
+                shared.meter.frontier_lag.record(now().saturating_duration_since(since));
+            }
+            if let Verdict::RangeTooLarge { hint } = reply.verdict {
+                self.too_large = Some(hint);
+            }
         }
         match (told, reply.payload) {
             (Told::Answer, Some(payload)) => {
@@ -186,9 +314,13 @@ impl<'a> Journey<'a> {
         }
     }
 
-    fn end(mut self, shared: &Shared, done: Done) -> Result<ResponsePayload, Error> {
+    fn end(&mut self, shared: &Shared, done: Done) -> Result<ResponsePayload, Error> {
+        if self.read.waiting_since().is_some() {
+            // The end of a grace is no fault and no missed deadline.
+            shared.meter.graces.count("ended");
+        }
         let attempts = std::mem::take(&mut self.attempts);
-        match (done, self.kept) {
+        match (done, self.kept.take()) {
             (Done::Pruned { height, oldest }, _) => {
                 let held = oldest.map_or_else(String::new, |oldest| format!("; the lowest held is {oldest}"));
                 let message =

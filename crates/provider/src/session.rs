@@ -24,7 +24,7 @@ use serde::Deserialize;
 
 use crate::{
     endpoints::{CallReport, Endpoints, Started, attempt, now},
-    route::{End, backoff},
+    route::{End, Way, backoff},
     send::{Spread, Submission},
     track::parse_header,
     transport::SessionTransport,
@@ -229,11 +229,11 @@ impl Session {
             .map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?;
         match fenced {
             Fenced::Free => {
-                let pin = Some(self.lock().pin);
+                let pin = self.lock().pin;
                 let one = std::slice::from_ref(call);
                 let log = |report: CallReport| self.report(report, None);
                 let shared = &self.endpoints.shared;
-                let payload = shared.route(one, Need::Current, pin, Some(&log)).await.remove(0)?;
+                let payload = shared.route(one, Way::pinned(pin, Some(&log))).await.remove(0)?;
                 Ok((verdict_of(&call.method, &payload, &shared.classifier), payload))
             }
             Fenced::Known(json) => Ok((Verdict::Answer, known(json))),

@@ -17,7 +17,8 @@ use tracing::{Instrument, Span, field::Empty};
 use crate::{
     endpoints::{Endpoints, Shared},
     gate::{Sends, sends},
-    route::End,
+    hedge::Hedged,
+    route::{End, Way},
     send::Spread,
     session::Session,
     wire::Call,
@@ -25,12 +26,25 @@ use crate::{
 
 /// An alloy transport over all endpoints.
 #[derive(Clone, Debug)]
-pub struct Failover(Endpoints);
+pub struct Failover {
+    endpoints: Endpoints,
+    hedged: Hedged,
+}
 
 impl Endpoints {
     /// The failover transport. It reserves nothing until it is called.
     pub fn transport(&self) -> Failover {
-        Failover(self.clone())
+        Failover { endpoints: self.clone(), hedged: Hedged::AsConfigured }
+    }
+
+    /// The same, with reads hedged: where an endpoint is slower than it mostly is, a second one is asked while the
+    /// first call is open, and the first answer counts (R10). By `read.hedge`, or its defaults where that is not set.
+    ///
+    /// An endpoint's usual time is measured from the first hedged read on. Sends and filters are never hedged, and
+    /// what a hedge meets is not held against its endpoint.
+    pub fn hedged_transport(&self) -> Failover {
+        drop(self.shared.hedging());
+        Failover { endpoints: self.clone(), hedged: Hedged::Always }
     }
 }
 
@@ -44,9 +58,11 @@ impl Service<RequestPacket> for Failover {
     }
 
     fn call(&mut self, request: RequestPacket) -> Self::Future {
-        let endpoints = self.0.clone();
+        let (endpoints, hedged) = (self.endpoints.clone(), self.hedged);
         let span = operation(&request, endpoints.chain_id());
-        spanned(span, respond(request, async move |calls: &[Call]| answer(&endpoints.shared, calls).await))
+        let respond =
+            respond(request, async move |calls: &[Call]| answer(&endpoints.shared, calls, hedged).await);
+        spanned(span, respond)
     }
 }
 
@@ -139,12 +155,16 @@ where
 }
 
 /// Answers calls in their order: sends one by one through the gate, all reads as one batch.
-async fn answer(shared: &Arc<Shared>, calls: &[Call]) -> Vec<Result<ResponsePayload, TransportError>> {
+async fn answer(
+    shared: &Arc<Shared>,
+    calls: &[Call],
+    hedged: Hedged,
+) -> Vec<Result<ResponsePayload, TransportError>> {
     // Mostly it is one read.
     if let [call] = calls
         && sends(&call.method) == Sends::No
     {
-        let answers = shared.route(calls, Need::Current, None, None).await;
+        let answers = shared.route(calls, Way::current(hedged)).await;
         return answers.into_iter().map(|answer| answer.map_err(to_alloy)).collect();
     }
     let mut answers: Vec<Option<Result<ResponsePayload, TransportError>>> =
@@ -158,7 +178,7 @@ async fn answer(shared: &Arc<Shared>, calls: &[Call]) -> Vec<Result<ResponsePayl
                 answers[index] = Some(match shared.pass_gate(call) {
                     Ok(()) => {
                         let one = std::slice::from_ref(call);
-                        shared.route(one, Need::Send, None, None).await.remove(0).map_err(to_alloy)
+                        shared.route(one, Way::send()).await.remove(0).map_err(to_alloy)
                     }
                     Err(error) => Err(to_alloy(error)),
                 });
@@ -166,7 +186,7 @@ async fn answer(shared: &Arc<Shared>, calls: &[Call]) -> Vec<Result<ResponsePayl
         }
     }
     let batch: Vec<Call> = reads.iter().map(|index| calls[*index].clone()).collect();
-    for (index, answer) in reads.into_iter().zip(shared.route(&batch, Need::Current, None, None).await) {
+    for (index, answer) in reads.into_iter().zip(shared.route(&batch, Way::current(hedged)).await) {
         answers[index] = Some(answer.map_err(to_alloy));
     }
     let unanswered = || Err(to_alloy(Error::new(ErrorKind::Closed, "the request was not answered")));

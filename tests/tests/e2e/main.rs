@@ -7,6 +7,7 @@ mod batches;
 mod fleets;
 mod flows;
 mod health;
+mod hedging;
 mod hostile;
 mod identity;
 mod intents;

@@ -195,7 +195,11 @@ pub(crate) async fn eventually(what: &str, mut so: impl AsyncFnMut() -> bool) {
 
 /// Waits until a client has seen the chain's head.
 pub(crate) async fn caught_up(client: &Client, chain: &Anvil) {
-    let head = chain.head().await.expect("anvil answers");
+    caught_up_to(client, chain.head().await.expect("anvil answers")).await;
+}
+
+/// Waits until a client has seen a height.
+pub(crate) async fn caught_up_to(client: &Client, head: u64) {
     eventually("the client has seen the head", async || {
         client.status().iter().any(|status| status.head.is_some_and(|seen| seen.number >= head))
     })

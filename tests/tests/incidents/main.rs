@@ -4,6 +4,7 @@
 mod classification;
 mod failover;
 mod history;
+mod logs;
 mod paper;
 mod reverts;
 mod sends;

@@ -20,7 +20,13 @@ pub(crate) struct Paper {
     head: Arc<AtomicU64>,
     /// Seconds between two blocks.
     spacing: u64,
+    /// The blocks that hold logs, once for each log.
+    logs: Arc<Vec<u64>>,
 }
+
+/// What emits the logs, and their only topic.
+pub(crate) const EMITTER: Address = Address::repeat_byte(0x22);
+pub(crate) const TOPIC: B256 = B256::repeat_byte(0x48);
 
 impl Paper {
     /// A chain of one block a second, at this head.
@@ -30,7 +36,49 @@ impl Paper {
 
     /// The same with so many seconds between two blocks.
     pub(crate) fn spaced(head: u64, spacing: u64) -> Self {
-        Self { head: Arc::new(AtomicU64::new(head)), spacing }
+        Self { head: Arc::new(AtomicU64::new(head)), spacing, logs: Arc::default() }
+    }
+
+    /// The same with logs in these blocks, in order; as many as the block is named.
+    pub(crate) fn with_logs(mut self, blocks: impl IntoIterator<Item = u64>) -> Self {
+        self.logs = Arc::new(blocks.into_iter().collect());
+        self
+    }
+
+    /// The logs from one block to another, as a node lists them.
+    pub(crate) fn logs(&self, first: u64, last: u64) -> Vec<Value> {
+        let mut index = 0;
+        let mut before = None;
+        let numbered = self.logs.iter().map(|number| {
+            index = if before.replace(*number) == Some(*number) { index + 1 } else { 0 };
+            (*number, index)
+        });
+        let listed = numbered.filter(|(number, _)| (first..=last).contains(number));
+        let log = |(number, index): (u64, u64)| {
+            json!({
+                "address": EMITTER,
+                "topics": [TOPIC],
+                "data": word(number),
+                "blockNumber": format!("{number:#x}"),
+                "blockHash": hash_of(number),
+                "transactionHash": word(number * 1_000 + index),
+                "transactionIndex": "0x0",
+                "logIndex": format!("{index:#x}"),
+                "removed": false,
+            })
+        };
+        listed.map(log).collect()
+    }
+
+    /// The blocks that a log filter covers, up to the head.
+    pub(crate) fn span(&self, call: &Call) -> (u64, u64) {
+        let filter = &call.params[0];
+        if let Some(number) = filter["blockHash"].as_str().and_then(|hash| number_of(hash.parse().ok()?)) {
+            return (number, number);
+        }
+        let edge = |key: &str| filter[key].as_str().map_or(Some(self.head()), |block| self.number(block));
+        let (first, last) = (edge("fromBlock"), edge("toBlock"));
+        (first.unwrap_or_default(), last.unwrap_or_default().min(self.head()))
     }
 
     pub(crate) fn head(&self) -> u64 {
@@ -66,7 +114,10 @@ impl Paper {
             "eth_getTransactionCount" => json!("0x0"),
             "eth_getCode" => json!("0x6001"),
             "eth_call" => json!(word(1)),
-            "eth_getLogs" => json!([]),
+            "eth_getLogs" => {
+                let (first, last) = self.span(call);
+                json!(self.logs(first, last))
+            }
             "eth_getTransactionByHash" | "eth_getTransactionReceipt" => Value::Null,
             other => {
                 return Reply::Error(RpcError::new(-32_601, format!("the method {other} does not exist")));
@@ -93,6 +144,10 @@ impl Paper {
     pub(crate) fn block(&self, number: Option<u64>) -> Value {
         let Some(number) = number.filter(|number| *number <= self.head()) else { return Value::Null };
         let parent = number.checked_sub(1).map_or(B256::ZERO, hash_of);
+        let mut bloom = Bloom::ZERO;
+        if self.logs.contains(&number) {
+            bloom.accrue_raw_log(EMITTER, &[TOPIC]);
+        }
         json!({
             "number": format!("{number:#x}"),
             "hash": hash_of(number),
@@ -101,7 +156,7 @@ impl Paper {
             "baseFeePerGas": "0x3b9aca00",
             "gasLimit": "0x1c9c380",
             "gasUsed": "0x0",
-            "logsBloom": Bloom::ZERO,
+            "logsBloom": bloom,
             "miner": Address::ZERO,
             "difficulty": "0x0",
             "extraData": "0x",
@@ -125,7 +180,7 @@ pub(crate) fn word(value: u64) -> B256 {
 
 const MARK: [u8; 2] = [0xb1, 0x0c];
 
-fn hash_of(number: u64) -> B256 {
+pub(crate) fn hash_of(number: u64) -> B256 {
     let mut hash = word(number);
     hash[..2].copy_from_slice(&MARK);
     hash

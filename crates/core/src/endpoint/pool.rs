@@ -62,6 +62,9 @@ pub enum Need {
     /// An answer that proves itself, such as a read at the hash of the block at this height: endpoints
     /// that reach up to there, and those inside `max_lag`, which may reach it any moment.
     AtHeight(u64),
+    /// An answer that covers all blocks up to this height, and does not show whether it did, such as logs: only
+    /// endpoints that have shown this height.
+    Reached(u64),
     /// To be sent: only endpoints inside `max_lag`; a fork that lags mines what it is sent.
     Send,
 }
@@ -81,6 +84,7 @@ enum Barred<'a> {
     Wrong(&'a str),
     SendOnly,
     Stale,
+    Behind(u64),
 }
 
 /// Where a call goes. It must be ended or abandoned.
@@ -347,12 +351,18 @@ impl Pool {
             endpoint.window = HeaderWindow::default();
         }
         endpoint.window.insert(&header);
+        endpoint.told = None;
         endpoint.head = Some(header);
         endpoint.head_at = Some(now);
         if endpoint.baseline.is_none_or(|baseline| baseline.number > header.number) {
             endpoint.baseline = Some(header);
         }
         self.judge_lag(now);
+    }
+
+    /// Notes that an endpoint named this height as its latest, without the header.
+    pub fn on_height(&mut self, id: EndpointId, height: u64) {
+        self.endpoints[id.0].told = Some(height);
     }
 
     /// Notes an older header of the endpoint, to measure the block time from.
@@ -403,6 +413,7 @@ impl Pool {
             Some(Barred::Unidentified) => Some("not identified yet".to_owned()),
             Some(Barred::Wrong(why)) => Some(why.to_owned()),
             Some(Barred::SendOnly) => Some("it is only sent to".to_owned()),
+            Some(Barred::Behind(height)) => Some(format!("it has not shown block {height}")),
             Some(Barred::Stale) => {
                 let heads = self.frontier().zip(endpoint.head);
                 let lag = heads.map_or(0, |(top, head)| top.number.saturating_sub(head.number));
@@ -433,7 +444,13 @@ impl Pool {
             Identity::Verified => {}
         }
         match need {
-            Need::AtHeight(_) | Need::Current if endpoint.role == Role::SendOnly => Some(Barred::SendOnly),
+            Need::AtHeight(_) | Need::Reached(_) | Need::Current if endpoint.role == Role::SendOnly => {
+                Some(Barred::SendOnly)
+            }
+            Need::Reached(height) => {
+                let reached = endpoint.reached().is_some_and(|reached| reached >= height);
+                (!reached).then_some(Barred::Behind(height))
+            }
             Need::AtHeight(height) if endpoint.head.is_some_and(|head| head.number >= height) => None,
             Need::AtHeight(_) | Need::Current | Need::Send if endpoint.stale => Some(Barred::Stale),
             Need::AtHeight(_) | Need::Current | Need::Send => None,

@@ -25,6 +25,8 @@ pub struct EndpointState {
     pub name: EndpointName,
     pub(super) identity: Identity,
     pub(super) head: Option<Header>,
+    /// The height that it named since as its latest.
+    pub(super) told: Option<u64>,
     /// When it last showed its head, or one above.
     pub(super) head_at: Option<Instant>,
     /// An earlier header of the same endpoint, to measure the block time from.
@@ -86,6 +88,7 @@ impl EndpointState {
             name,
             identity: Identity::Unknown,
             head: None,
+            told: None,
             head_at: None,
             baseline: None,
             window: HeaderWindow::default(),
@@ -112,6 +115,11 @@ impl EndpointState {
     /// Its head.
     pub fn head(&self) -> Option<Header> {
         self.head
+    }
+
+    /// The highest block that it has shown or named.
+    pub fn reached(&self) -> Option<u64> {
+        self.head.map(|head| head.number).max(self.told)
     }
 
     /// The hash that it showed at a height.

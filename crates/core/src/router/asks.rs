@@ -21,6 +21,9 @@ pub enum Asks {
     },
     /// Something that is looked up by its hash: its height is not known.
     ByHash,
+    /// Something of a block that is named by its hash, such as its logs: an endpoint that does not know the block
+    /// has no answer.
+    OfBlock,
 }
 
 /// The shape of a method that Backstay does not know, as the config declares it.
@@ -107,11 +110,14 @@ fn height(param: &RawValue) -> Option<u64> {
     match serde_json::from_str(param.get()).ok()? {
         Block::Number(number) => Some(number),
         // A hash is longer than any height.
-        Block::Text(text) | Block::Object { number: text } => {
-            let digits = text.strip_prefix("0x").filter(|digits| digits.len() <= 16)?;
-            u64::from_str_radix(digits, 16).ok()
-        }
+        Block::Text(text) | Block::Object { number: text } => quantity(text),
     }
+}
+
+/// A hexadecimal quantity that fits a height.
+pub(super) fn quantity(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix("0x").filter(|digits| digits.len() <= 16)?;
+    u64::from_str_radix(digits, 16).ok()
 }
 
 #[cfg(test)]

@@ -1,7 +1,13 @@
 //! Which endpoint a read goes to next, and what its answer means (R).
 
 mod asks;
+mod config;
+mod hedge;
+mod logs;
 mod read;
 
 pub use asks::{Asks, Declared, asks};
-pub use read::{Done, Null, Read, ReadConfig, Step, Told};
+pub use config::ReadConfig;
+pub use hedge::{HedgeConfig, Hedging, Spent};
+pub use logs::{Blocks, Edge, LogFilter, Split, TooLarge};
+pub use read::{Done, Holding, Read, ReadDepth, Step, Told};

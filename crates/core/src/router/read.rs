@@ -16,41 +16,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use serde::{Deserialize, Serialize};
-
-use super::Asks;
+use super::{Asks, ReadConfig};
 use crate::{
     endpoint::{EndpointId, Holds, Need, Pick, Pool, Resting},
     failure::{DataKind, Verdict},
 };
-
-/// The times and bounds of reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct ReadConfig {
-    /// How far from the last observed head a height counts as the frontier, in blocks. Default 256.
-    pub frontier_blocks: u64,
-    /// How long a miss at the frontier is waited out. Default 6 s. A lookup of what never comes takes this
-    /// long, plus, with an origin, one `frontier_retry_timeout` for each endpoint in the worst case.
-    #[serde(with = "humantime_serde")]
-    pub frontier_grace: Duration,
-    /// The longest that one attempt may take once the grace for the origin is over: an endpoint may hang on what
-    /// it cannot have. Default 2 s.
-    #[serde(with = "humantime_serde")]
-    pub frontier_retry_timeout: Duration,
-}
-
-impl Default for ReadConfig {
-    fn default() -> Self {
-        Self {
-            frontier_blocks: 256,
-            frontier_grace: Duration::from_secs(6),
-            frontier_retry_timeout: Duration::from_secs(2),
-        }
-    }
-}
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
 /// The least time that an endpoint which asked us to wait is left alone within one read, whatever it said.
 const LEAST_REST: Duration = Duration::from_millis(250);
@@ -63,6 +34,8 @@ pub struct Read {
     prefer: Option<EndpointId>,
     attempt_timeout: Duration,
     retry_timeout: Duration,
+    /// How long an answer that something speaks against is asked for again.
+    doubted_until: Instant,
     deadline: Instant,
     zone: Zone,
     /// The endpoints of this round.
@@ -73,6 +46,8 @@ pub struct Read {
     faulted: Vec<EndpointId>,
     /// Those that asked us to wait.
     limited: Vec<EndpointId>,
+    /// Since when it has been waiting at the frontier.
+    waiting_since: Option<Instant>,
     done: Option<Done>,
     /// The reply that may be handed out when nobody has a better one.
     kept: Option<Rank>,
@@ -151,8 +126,8 @@ enum Zone {
         height: u64,
     },
     Frontier {
-        kind: DataKind,
-        height: u64,
+        /// What is read, and at which height; `None` where only the hash of the block is known.
+        about: Option<(DataKind, u64)>,
         phase: Phase,
         waits: Box<ExponentialBackoff>,
         until: Instant,
@@ -186,21 +161,32 @@ impl Read {
         // Looked for only where there is a height to hold against it.
         let at = match asks {
             Asks::At { kind, height } => pool.frontier().map(|frontier| (kind, height, frontier)),
-            Asks::Current | Asks::ByHash => None,
+            Asks::Current | Asks::ByHash | Asks::OfBlock => None,
         };
+        let until = now + config.frontier_grace;
         let (zone, need) = match at {
             Some((kind, height, frontier)) => {
+                // One that has the height by its number proves itself; logs up to a height need more.
+                let at_height = match need {
+                    Need::Reached(_) => need,
+                    Need::Current | Need::AtHeight(_) | Need::Send => Need::AtHeight(height),
+                };
                 let window = config.frontier_blocks;
                 if height > frontier.number.saturating_add(window) {
                     (Zone::Beyond, need)
                 } else if height >= frontier.number.saturating_sub(window) {
-                    let until = now + config.frontier_grace;
-                    let phase = pool.origin(&method, kind, height, now).map_or(Phase::Rounds, Phase::Origin);
-                    let waits = Box::new(waits());
-                    (Zone::Frontier { kind, height, phase, waits, until }, Need::AtHeight(height))
+                    let origin = pool.origin(&method, kind, height, now);
+                    let origin = origin.filter(|origin| pool.may_serve(*origin, at_height));
+                    let phase = origin.map_or(Phase::Rounds, Phase::Origin);
+                    let (about, waits) = (Some((kind, height)), Box::new(waits()));
+                    (Zone::Frontier { about, phase, waits, until }, at_height)
                 } else {
-                    (Zone::Deep { kind, height }, Need::AtHeight(height))
+                    (Zone::Deep { kind, height }, at_height)
                 }
+            }
+            None if asks == Asks::OfBlock => {
+                let (phase, waits) = (Phase::Rounds, Box::new(waits()));
+                (Zone::Frontier { about: None, phase, waits, until }, need)
             }
             None => (Zone::Anywhere, need),
         };
@@ -210,12 +196,14 @@ impl Read {
             prefer,
             attempt_timeout,
             retry_timeout: config.frontier_retry_timeout,
+            doubted_until: now + config.bloom_grace,
             deadline: now + operation_timeout,
             zone,
             tried: Vec::new(),
             missed: Vec::new(),
             faulted: Vec::new(),
             limited: Vec::new(),
+            waiting_since: None,
             done: None,
             kept: None,
         }
@@ -224,6 +212,11 @@ impl Read {
     /// What it needs of an endpoint.
     pub fn need(&self) -> Need {
         self.need
+    }
+
+    /// The endpoints that were asked in this round.
+    pub fn tried(&self) -> &[EndpointId] {
+        &self.tried
     }
 
     /// Notes that an endpoint is asked as part of something else, such as a batch.
@@ -281,6 +274,7 @@ impl Read {
                         }
                     } else {
                         self.tried.clear();
+                        self.waiting_since.get_or_insert(now);
                         let wait = waits.next().unwrap_or(Duration::from_secs(1));
                         Step::Wait(wait.min(until.saturating_duration_since(now)))
                     }
@@ -302,6 +296,7 @@ impl Read {
                         // Waiting helps where somebody spoke and had nothing yet.
                         None if now < *until && self.missed.iter().any(|(_, miss)| *miss != Miss::Gone) => {
                             self.tried.clear();
+                            self.waiting_since.get_or_insert(now);
                             let wait = waits.next().unwrap_or(Duration::from_secs(1));
                             Step::Wait(wait.min(until.saturating_duration_since(now)))
                         }
@@ -312,23 +307,27 @@ impl Read {
         }
     }
 
-    /// Tells what an endpoint replied; `null` where its result was `null`.
+    /// Tells what an endpoint replied, and what its result holds.
     pub fn told(
         &mut self,
         pool: &mut Pool,
         id: EndpointId,
         verdict: &Verdict,
-        null: Null,
+        holding: Holding,
         now: Instant,
     ) -> Told {
-        let about = match self.zone {
-            Zone::Deep { kind, height } | Zone::Frontier { kind, height, .. } => Some((kind, height)),
-            Zone::Anywhere | Zone::Beyond => None,
-        };
-        let miss = match (verdict, about) {
-            (Verdict::Answer, Some(_)) if null == Null::Yes => Some(Miss::Null),
-            (Verdict::NotYet, _) => Some(Miss::NotYet),
-            (Verdict::Missing { oldest, .. }, _) => {
+        let about = self.about();
+        let waits = matches!(self.zone, Zone::Deep { .. } | Zone::Frontier { .. });
+        let empty = matches!(holding, Holding::Nothing | Holding::Doubtful);
+        if holding == Holding::Doubtful
+            && let Zone::Frontier { until, .. } = &mut self.zone
+        {
+            *until = self.doubted_until.min(*until);
+        }
+        let miss = match verdict {
+            Verdict::Answer if waits && empty => Some(Miss::Null),
+            Verdict::NotYet => Some(Miss::NotYet),
+            Verdict::Missing { oldest, .. } => {
                 if let Some(about) = about {
                     pool.history_refused(id, about, *oldest, now);
                 }
@@ -344,7 +343,8 @@ impl Read {
             let proven =
                 about.is_some_and(|(kind, height)| pool.holds(id, kind, height, now) == Holds::Proven);
             let deep = matches!(self.zone, Zone::Deep { .. });
-            if matches!(self.zone, Zone::Beyond) || (deep && proven && miss == Miss::Null) {
+            let believed = deep && proven && miss == Miss::Null && holding != Holding::Doubtful;
+            if matches!(self.zone, Zone::Beyond) || believed {
                 return self.answer();
             }
             self.missed.push((id, miss));
@@ -353,7 +353,11 @@ impl Read {
         match verdict {
             Verdict::Answer | Verdict::Reverted(_) => {
                 if let Some((kind, height)) = about {
-                    pool.history_shown(id, kind, height);
+                    let shown = match holding {
+                        Holding::From(lowest) => lowest.max(height),
+                        Holding::All | Holding::Nothing | Holding::Doubtful => height,
+                    };
+                    pool.history_shown(id, kind, shown);
                     if let Zone::Deep { .. } = self.zone {
                         // What somebody has, those that said `null` to it do not hold.
                         for (other, miss) in &self.missed {
@@ -376,6 +380,29 @@ impl Read {
             }
             // Handled above.
             Verdict::NotYet | Verdict::Missing { .. } => Told::Drop,
+        }
+    }
+
+    /// Which kind of data is read at which height, where that matters.
+    fn about(&self) -> Option<(DataKind, u64)> {
+        match self.zone {
+            Zone::Deep { kind, height } => Some((kind, height)),
+            Zone::Frontier { about, .. } => about,
+            Zone::Anywhere | Zone::Beyond => None,
+        }
+    }
+
+    /// Since when it has been waiting for what is about to come; `None` where it did not wait.
+    pub fn waiting_since(&self) -> Option<Instant> {
+        self.waiting_since
+    }
+
+    /// How far below the head it reads.
+    pub fn depth(&self) -> ReadDepth {
+        match self.zone {
+            Zone::Deep { .. } => ReadDepth::Deep,
+            Zone::Frontier { .. } => ReadDepth::Frontier,
+            Zone::Anywhere | Zone::Beyond => ReadDepth::Unknown,
         }
     }
 
@@ -470,7 +497,7 @@ impl Read {
             }
             // A refusal by one makes another's null doubtful: it is not proven to hold the height either.
             Zone::Deep { kind, height } if refused => Done::Pruned { height, oldest: pool.oldest(kind) },
-            Zone::Frontier { kind, height, .. }
+            Zone::Frontier { about: Some((kind, height)), .. }
                 if refused && self.missed.iter().all(|(_, miss)| *miss == Miss::Gone) =>
             {
                 Done::Pruned { height, oldest: pool.oldest(kind) }
@@ -481,13 +508,28 @@ impl Read {
     }
 }
 
-/// Whether a result was `null`.
+/// What the result of a reply holds of what was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Null {
-    /// It was.
-    Yes,
-    /// It was something.
-    No,
+pub enum Holding {
+    /// All of it.
+    All,
+    /// What lies at this height or above. What is below may not be held.
+    From(u64),
+    /// Nothing: `null`, or an empty list that proves nothing.
+    Nothing,
+    /// Nothing, although something speaks for there being something.
+    Doubtful,
+}
+
+/// How far below the head a read reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadDepth {
+    /// Its height, or the head, is not known.
+    Unknown,
+    /// At most `frontier_blocks` from the head.
+    Frontier,
+    /// Further below.
+    Deep,
 }
 
 /// Waits between rounds at the frontier: 50 ms, doubling to a second.

@@ -66,21 +66,23 @@ fn run(
             Step::Ask(pick, timeout) => {
                 let name = pool.get(pick.id).name.as_str().to_owned();
                 story.push_str(&name);
-                let (verdict, null, took) = match says(&name, now - begun) {
-                    Says::Data => (Verdict::Answer, Null::No, 1),
-                    Says::Null => (Verdict::Answer, Null::Yes, 1),
-                    Says::Pruned(oldest) => (Verdict::Missing { kind, oldest }, Null::No, 1),
-                    Says::NotYet => (Verdict::NotYet, Null::No, 1),
-                    Says::Dead => (Verdict::Fault(FaultKind::Refused), Null::No, 1),
+                let (verdict, holding, took) = match says(&name, now - begun) {
+                    Says::Data => (Verdict::Answer, Holding::All, 1),
+                    Says::Null => (Verdict::Answer, Holding::Nothing, 1),
+                    Says::Pruned(oldest) => (Verdict::Missing { kind, oldest }, Holding::All, 1),
+                    Says::NotYet => (Verdict::NotYet, Holding::All, 1),
+                    Says::Dead => (Verdict::Fault(FaultKind::Refused), Holding::All, 1),
                     Says::Busy(seconds) => {
                         let after = Some(Duration::from_secs(seconds));
-                        (Verdict::RateLimited { after }, Null::No, 1)
+                        (Verdict::RateLimited { after }, Holding::All, 1)
                     }
-                    Says::Hangs => (Verdict::Fault(FaultKind::Timeout), Null::No, timeout.as_millis() as u64),
+                    Says::Hangs => {
+                        (Verdict::Fault(FaultKind::Timeout), Holding::All, timeout.as_millis() as u64)
+                    }
                 };
                 now += Duration::from_millis(took);
                 pool.end(pick, "m", &verdict, now);
-                read.told(pool, pick.id, &verdict, null, now);
+                read.told(pool, pick.id, &verdict, holding, now);
             }
         }
     }
