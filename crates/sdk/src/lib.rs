@@ -65,13 +65,8 @@ pub use backstay_core::{
     BlockRef, Delivery, EndpointName, Error, ErrorKind, Result, Retry,
     endpoint::{BreakerConfig, EndpointStatus, PoolConfig, Role},
     error::Attempt,
-<<<<<<< HEAD
     failure::{Class, DataKind, FaultKind, RefusalKind, Revert, Row},
-    router::{Declared, ReadConfig},
-=======
-    failure::{DataKind, RefusalKind, Revert},
     router::{Declared, HedgeConfig, ReadConfig},
->>>>>>> 5cec864 (Logs piece by piece from endpoints that have come so far; hedged reads)
     session::Trail,
     tx::{Grant, Inclusion, Outcome},
 };
