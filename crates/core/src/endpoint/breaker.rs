@@ -303,4 +303,94 @@ mod tests {
         assert_eq!(breaker.phase(), Phase::Closed);
         assert_eq!(breaker.peek(due), Admission::Yes);
     }
+
+    /// One that opens at its second fault.
+    fn touchy() -> Breaker {
+        Breaker::new(BreakerConfig { faults: 2, ..BreakerConfig::default() }, 7)
+    }
+
+    const HALF_LIFE: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_fault_loses_half_its_weight_in_its_half_life() {
+        let now = Instant::now();
+        // Half a fault is the slack: one and a half are not two.
+        let mut breaker = touchy();
+        breaker.on_fault(now);
+        breaker.on_fault(now + HALF_LIFE);
+        assert!(breaker.is_closed());
+        let mut breaker = touchy();
+        breaker.on_fault(now);
+        breaker.on_fault(now + HALF_LIFE - Duration::from_secs(1));
+        assert!(!breaker.is_closed());
+    }
+
+    #[test]
+    fn an_endpoint_that_fails_every_second_call_opens_at_its_eleventh_fault() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new(BreakerConfig::default(), 7);
+        let mut faults = 0;
+        while breaker.is_closed() {
+            breaker.on_success(now);
+            breaker.on_fault(now);
+            faults += 1;
+        }
+        assert_eq!(faults, 11);
+    }
+
+    /// How long a breaker stays open that opens now.
+    fn opens_for(mut breaker: Breaker, now: Instant) -> u64 {
+        while breaker.is_closed() {
+            breaker.on_fault(now);
+        }
+        (breaker.probe_at().expect("open") - now).as_secs()
+    }
+
+    #[test]
+    fn the_cooldown_starts_small_again_once_an_endpoint_has_been_well_for_a_while() {
+        let now = Instant::now();
+        let mut breaker = opened(now);
+        let due = breaker.probe_at().expect("open");
+        breaker.admit(due);
+        breaker.on_success(due);
+        assert_eq!(opens_for(breaker.clone(), due), 4, "it has only just closed");
+        breaker.on_fault(due);
+        let later = due + 3 * HALF_LIFE;
+        // An eighth of the fault is left, and a success takes a fifth of that: a tenth is the bound.
+        breaker.on_success(later);
+        assert_eq!(opens_for(breaker.clone(), later), 4);
+        breaker.on_success(later);
+        assert_eq!(opens_for(breaker, later), 2);
+    }
+
+    #[test]
+    fn the_spread_is_that_of_splitmix64_and_at_most_an_eighth() {
+        // The first outputs of the generator's reference implementation, seeded with 0.
+        let outputs = [0xe220_a839_7b1d_cdaf_u64, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f];
+        for (round, output) in (1..).zip(outputs) {
+            let part = output as f64 / 2f64.powi(64);
+            let spread = spread(0, round, Duration::from_secs(8)).as_secs_f64();
+            assert!((spread - part).abs() < 1e-8, "{round}: {spread} is not {part}");
+        }
+    }
+
+    #[test]
+    fn the_spread_differs_from_one_opening_to_the_next_and_from_client_to_client() {
+        let parts = |seed: u64| {
+            let mut now = Instant::now();
+            let mut breaker = Breaker::new(BreakerConfig::default(), seed);
+            (0..5).for_each(|_| breaker.on_fault(now));
+            [2, 4, 8].map(|cooldown| {
+                let due = breaker.probe_at().expect("open");
+                let part = (due - now).as_secs_f64() / f64::from(cooldown) - 1.0;
+                now = due;
+                breaker.admit(now);
+                breaker.on_fault(now);
+                (part * 1e6).round() as u64
+            })
+        };
+        let (one, other) = (parts(1), parts(2));
+        let all: std::collections::BTreeSet<u64> = one.into_iter().chain(other).collect();
+        assert_eq!(all.len(), 6, "{one:?} {other:?}");
+    }
 }

@@ -171,6 +171,37 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_is_taken_back_by_an_answer_from_as_deep_and_by_no_other() {
+        let mut history = History::default();
+        history.refused(STATE, 50, None, 100, now());
+        history.shown(STATE, 90, 100);
+        assert_eq!(history.holds(STATE, 50, 100, now()), Holds::Missing);
+        history.shown(STATE, 40, 100);
+        for height in [40, 45, 50] {
+            assert_eq!(history.holds(STATE, height, 100, now()), Holds::Proven, "{height}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_what_was_shown_at_that_very_height_casts_doubt_on_it() {
+        let mut history = History::default();
+        history.shown(STATE, 10, 100);
+        history.refused(STATE, 10, None, 100, now());
+        assert_eq!(history.holds(STATE, 10, 100, now()), Holds::Unknown);
+        assert_eq!(history.oldest(STATE, 100), None);
+    }
+
+    #[test]
+    fn a_bound_that_contradicts_the_refusal_itself_is_not_believed() {
+        for oldest in [9, 10] {
+            let mut history = History::default();
+            history.refused(STATE, 10, Some(oldest), 100, now());
+            assert_eq!(history.holds(STATE, 11, 100, now()), Holds::Unknown);
+            assert_eq!(history.oldest(STATE, 100), None);
+        }
+    }
+
+    #[test]
     fn data_kinds_have_bounds_of_their_own() {
         let mut history = History::default();
         history.refused(DataKind::Logs, 10, None, 100, now());

@@ -44,13 +44,10 @@ impl HeaderWindow {
     ///
     /// One below the run says nothing about the run, and is passed over.
     pub fn insert(&mut self, header: &Header) {
-        let next = self.first + self.hashes.len() as u64;
-        if self.hashes.is_empty() || header.number > next {
-            return self.restart(header);
-        }
         if header.number < self.first || self.hash_at(header.number) == Some(header.hash) {
             return;
         }
+        // Above a gap there is none.
         let parent = header.number.checked_sub(1).and_then(|below| self.hash_at(below));
         if parent != Some(header.parent) {
             return self.restart(header);
@@ -124,6 +121,12 @@ mod tests {
         deeper.insert(&header(7, 2));
         assert_eq!(deeper.hash_at(7), Some(header(7, 2).hash));
         assert_eq!(deeper.hash_at(5), None);
+
+        // The lowest that the run has is the parent of its first header.
+        let mut lowest = run(5..=9);
+        lowest.insert(&header(4, 2));
+        assert_eq!(lowest.hash_at(4), Some(header(4, 2).hash));
+        assert_eq!(lowest.hash_at(9), None);
 
         let mut gap = run(5..=9);
         gap.insert(&header(12, 2));
