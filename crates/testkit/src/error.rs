@@ -49,6 +49,16 @@ pub enum Error {
     /// Two endpoints of one fleet have the same name.
     #[error("two endpoints are named {0}")]
     DuplicateName(String),
+    /// A file of rules cannot be used.
+    #[error("{}{}: {problem}", shown(path), entry.as_ref().map_or_else(String::new, |entry| format!(", {entry}")))]
+    Scenario {
+        /// The file, where it was one.
+        path: Option<PathBuf>,
+        /// Which endpoint and rule, where it is about one.
+        entry: Option<String>,
+        /// What is wrong, and where it helps what to do about it.
+        problem: String,
+    },
     /// The chain behind the fleet did not answer.
     #[error("no answer from the chain at {url}: {reason}")]
     Unreachable {
@@ -73,4 +83,8 @@ pub enum Error {
         /// How many calls the fleet has recorded.
         recorded: usize,
     },
+}
+
+fn shown(path: &Option<PathBuf>) -> String {
+    path.as_ref().map_or_else(|| "the scenario".to_owned(), |path| path.display().to_string())
 }

@@ -79,7 +79,7 @@ impl Exchange {
                 if let Some(rule) = rule.and_then(|place| loaded.rules.get(place)) {
                     entry.update(|call| {
                         call.rule = Some(rule.label().to_owned());
-                        call.fault = rule.action.is_fault();
+                        call.fault = rule.is_fault();
                     });
                 }
                 Asked { request, body, entry, rule }
@@ -90,6 +90,10 @@ impl Exchange {
 
     /// Runs to the end and tells the connection, if it is still there.
     pub(crate) async fn run(mut self, client: oneshot::Sender<Ending>) {
+        let delays = self.asked.iter().filter_map(|asked| self.rule_of(asked)).map(|rule| rule.delay);
+        if let Some(delay) = delays.max().filter(|delay| !delay.is_zero()) {
+            tokio::time::sleep(delay).await;
+        }
         let (ending, outcomes) = match self.end_before() {
             Some((ending, outcome)) => (ending, vec![outcome; self.asked.len()]),
             None => self.forward().await,

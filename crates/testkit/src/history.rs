@@ -167,7 +167,8 @@ impl Place {
     }
 }
 
-fn place(method: &str, params: &Value) -> Option<(Data, Place)> {
+/// Which kind of data a request reads, and where, if it names a height or a hash.
+pub(crate) fn place(method: &str, params: &Value) -> Option<(Data, Place)> {
     let block = |data: Data, index: usize| Some((data, in_block(params.get(index)?)?));
     match method {
         "eth_call"

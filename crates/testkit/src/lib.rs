@@ -67,6 +67,8 @@
 //! What an endpoint has received it carries out, as a node does: a client that gives up does not take its
 //! transaction back. Only [`Endpoint::kill`] and the end of the fleet stop what has not been forwarded yet.
 //!
+//! Any of them comes later with [`Rule::late_by`]. Rules can be read from a file: see [`Scenario`].
+//!
 //! # Hooks
 //!
 //! [`Rule::before`] and [`Rule::after_reply`] call a function at an exact point of a request's way, together with
@@ -94,6 +96,7 @@ mod program;
 mod proxy;
 mod record;
 pub mod sample;
+mod scenario;
 mod upstream;
 mod view;
 
@@ -103,4 +106,5 @@ pub use fleet::{Endpoint, Fleet, FleetBuilder};
 pub use history::{Data, Gone, History, Kept};
 pub use program::{Action, Hits, Hook, Program, Rule, Script};
 pub use record::{Call, Mark, Outcome, Reply, RpcError};
+pub use scenario::Scenario;
 pub use view::View;

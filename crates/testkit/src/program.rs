@@ -197,6 +197,7 @@ pub struct Rule {
     skip: u64,
     every: NonZeroU64,
     times: Option<u64>,
+    pub(crate) delay: Duration,
     pub(crate) action: Action,
     pub(crate) before: Option<Hook>,
     pub(crate) after_reply: Option<Hook>,
@@ -231,6 +232,7 @@ impl Rule {
             skip: 0,
             every: NonZeroU64::MIN,
             times: None,
+            delay: Duration::ZERO,
             action: Action::Pass,
             before: None,
             after_reply: None,
@@ -288,6 +290,13 @@ impl Rule {
         self
     }
 
+    /// Takes the request up this much after it has arrived: whatever the action is, it comes that much later, even
+    /// if the client has left by then. In a batch the longest delay is that of all.
+    pub fn late_by(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
     /// Sets the action; without it the request passes.
     pub fn then(mut self, action: Action) -> Self {
         self.action = action;
@@ -313,6 +322,10 @@ impl Rule {
     /// A counter of the requests that this rule takes, to be kept when the rule goes into a program.
     pub fn hits(&self) -> Hits {
         self.hits.clone()
+    }
+
+    pub(crate) fn is_fault(&self) -> bool {
+        self.action.is_fault() || !self.delay.is_zero()
     }
 
     pub(crate) fn label(&self) -> &str {
@@ -347,6 +360,7 @@ impl fmt::Debug for Rule {
             .field("skip", &self.skip)
             .field("every", &self.every)
             .field("times", &self.times)
+            .field("delay", &self.delay)
             .field("hits", &self.hits.get())
             .finish_non_exhaustive()
     }
@@ -363,7 +377,7 @@ impl Hits {
     }
 }
 
-fn decoded(call: &Call) -> Option<TxEnvelope> {
+pub(crate) fn decoded(call: &Call) -> Option<TxEnvelope> {
     TxEnvelope::decode_2718(&mut call.raw_tx.as_ref()?.as_ref()).ok()
 }
 
@@ -383,7 +397,7 @@ fn targets(call: &Call) -> Vec<Address> {
     }
 }
 
-fn input(call: &Call) -> Option<alloy::primitives::Bytes> {
+pub(crate) fn input(call: &Call) -> Option<alloy::primitives::Bytes> {
     if call.raw_tx.is_some() {
         return decoded(call).map(|tx| tx.input().clone());
     }

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::{
     paper::{Paper, word},
-    setup::{TARGET, asked, reader, reader_with, scripted, signed, unblamed},
+    setup::{TARGET, asked, reader, reader_with, script, scripted, scripted_by, signed, unblamed},
     stage::{Stage, block_number, config, eventually, ours, says, status, within},
 };
 
@@ -92,15 +92,9 @@ async fn b06_an_internal_error_under_http_200_that_says_timed_out_goes_on_to_the
 
 #[tokio::test]
 async fn b07_a_rate_limit_and_a_paywall_are_neither_reverts_nor_empty_results() {
-    let node = Paper::at(0x64);
-    let paywall = || {
-        let limited = Rule::on("eth_call").times(1).then(Action::error(-32_016, "over rate limit"));
-        let gated = Rule::on("eth_call").then(Action::http(403, "Archive requests require a paid plan"));
-        Program::new().rule(limited).rule(gated)
-    };
+    let (node, incident) = (Paper::at(0x64), script("b07"));
     let balance = word(42);
-    let pays = Rule::on("eth_call").then(Action::RpcResult(json!(balance)));
-    let fleet = scripted([("A", node.behind(paywall())), ("B", node.behind(pays))]).await;
+    let fleet = scripted_by(&incident, &node).await;
     let client = reader(&fleet).await;
     assert_eq!(call(&client).await.expect("B answers").as_ref(), balance.as_slice());
     says(&status(&client, "A").excluded.expect("it rests"), &["asked us to wait"]);
@@ -110,7 +104,7 @@ async fn b07_a_rate_limit_and_a_paywall_are_neither_reverts_nor_empty_results() 
     assert_eq!(status(&client, "A").faults, 0);
 
     // Alone, the error shows what each was taken for.
-    let fleet = scripted([("A", node.behind(paywall()))]).await;
+    let fleet = scripted([("A", node.behind(incident.program("A")))]).await;
     let client = reader(&fleet).await;
     let error = ours(&call(&client).await.expect_err("it has nothing to say"));
     assert_eq!(verdicts(&error), ["rate limited", "missing"], "{error}");

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::{
     paper::{Paper, word},
-    setup::{TARGET, asked, reader, reader_with, scripted, unblamed},
+    setup::{TARGET, asked, reader, reader_with, script, scripted, scripted_by, unblamed},
     stage::{ours, within},
 };
 
@@ -75,19 +75,7 @@ async fn b23_a_block_that_was_announced_before_it_can_be_read_is_waited_for() {
 
 #[tokio::test]
 async fn b24_state_that_two_endpoints_have_pruned_is_read_at_the_third_and_then_at_once() {
-    let node = Paper::at(0x2710);
-    let trie = format!("missing trie node {} (path )", "ab".repeat(32));
-    let pruned = |words: &str| {
-        let deep = Rule::on("eth_call").when(|call| call.params[1] == "0x64");
-        node.behind(deep.then(Action::error(-32_000, words)))
-    };
-    let archive = Rule::on("eth_call").then(Action::RpcResult(json!(word(7))));
-    let fleet = scripted([
-        ("A", pruned(&trie)),
-        ("B", pruned("state does not maintain archive data")),
-        ("C", node.behind(archive)),
-    ])
-    .await;
+    let fleet = scripted_by(&script("b24"), &Paper::at(0x2710)).await;
     let client = reader(&fleet).await;
     for counts in [[1, 1, 1], [1, 1, 2]] {
         let answer = call_at(&client, 0x64).await.expect("C has it");

@@ -12,10 +12,13 @@ use backstay::{
         signers::local::PrivateKeySigner,
     },
 };
-use backstay_testkit::{Fleet, Mark, Program};
+use backstay_testkit::{Fleet, Mark, Program, Scenario};
 use e2e::story::CHAIN_ID;
 
-use crate::stage::{config, sends, status, within};
+use crate::{
+    paper::Paper,
+    stage::{config, sends, status, within},
+};
 
 /// A contract that is called where it does not matter which.
 pub(crate) const TARGET: Address = Address::repeat_byte(0x22);
@@ -25,6 +28,21 @@ pub(crate) async fn scripted<const N: usize>(endpoints: [(&str, Program); N]) ->
     let mut fleet = Fleet::builder();
     for (name, program) in endpoints {
         fleet = fleet.scripted(name, program);
+    }
+    fleet.start().await.expect("the fleet starts")
+}
+
+/// The rules of an incident, from its file.
+pub(crate) fn script(incident: &str) -> Scenario {
+    let file = format!("{}/tests/incidents/scripts/{incident}.toml", env!("CARGO_MANIFEST_DIR"));
+    Scenario::read(file).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The endpoints of an incident, as its file has them, in front of one made-up node.
+pub(crate) async fn scripted_by(incident: &Scenario, node: &Paper) -> Fleet {
+    let mut fleet = Fleet::builder();
+    for name in incident.endpoints() {
+        fleet = fleet.scripted(name, node.behind(incident.program(name)));
     }
     fleet.start().await.expect("the fleet starts")
 }

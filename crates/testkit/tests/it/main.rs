@@ -5,4 +5,5 @@ mod client;
 mod fleets;
 mod history;
 mod nodes;
+mod scenarios;
 mod views;
