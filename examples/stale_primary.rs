@@ -28,7 +28,7 @@ async fn main() -> anyhow::Result<()> {
     anyhow::ensure!(height == chain.head().await?, "it was answered by the endpoint that is stale");
     let asked = fleet.records_since(connected);
     anyhow::ensure!(asked.iter().any(|call| call.endpoint == "sound" && call.method == "eth_blockNumber"));
-    for status in client.status() {
+    for status in client.status().endpoints {
         println!("{:8} {}", status.name, status.excluded.as_deref().unwrap_or("in use"));
     }
     println!("the chain is at {height}");

@@ -1,11 +1,11 @@
 //! The endpoints and how they are used.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, num::NonZeroU32, time::Duration};
 
 use alloy::primitives::B256;
 use backstay_core::{
     EndpointName, Error, Result,
-    endpoint::{PoolConfig, Role},
+    endpoint::{Budget, Member, PoolConfig, Role},
     failure::{Classifier, Row},
     router::{Declared, ReadConfig},
 };
@@ -29,6 +29,14 @@ pub struct EndpointConfig {
     /// What it is for (E7). Default: `read`.
     #[serde(default)]
     pub role: Role,
+    /// The most requests that may be under way there at once (E10). Default: no bound.
+    #[serde(default)]
+    pub max_concurrent: Option<NonZeroU32>,
+    /// The most requests a second, on average (E10); as many may go out at once after a quiet second. Each element of
+    /// a batch is one. Default: no bound. Set it a little below what the endpoint allows: what the client learns of its
+    /// head counts, and is not held up.
+    #[serde(default)]
+    pub max_per_second: Option<NonZeroU32>,
 }
 
 impl EndpointConfig {
@@ -39,7 +47,24 @@ impl EndpointConfig {
             url: url.into(),
             headers: BTreeMap::new(),
             role: Role::default(),
+            max_concurrent: None,
+            max_per_second: None,
         }
+    }
+
+    /// As the pool takes it in.
+    pub(crate) fn member(&self) -> Member {
+        Member {
+            name: self.name.clone(),
+            host: self.host(),
+            role: self.role,
+            budget: Budget::new(self.max_concurrent, self.max_per_second),
+        }
+    }
+
+    /// The host of its URL, which may be shown.
+    fn host(&self) -> Option<String> {
+        Url::parse(&self.url).ok().and_then(|url| url.host_str().map(str::to_owned))
     }
 
     /// The parsed URL.
@@ -63,10 +88,9 @@ impl EndpointConfig {
 
 impl fmt::Debug for EndpointConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let host = Url::parse(&self.url).ok().and_then(|url| url.host_str().map(str::to_owned));
         f.debug_struct("EndpointConfig")
             .field("name", &self.name)
-            .field("host", &host)
+            .field("host", &self.host())
             .finish_non_exhaustive()
     }
 }

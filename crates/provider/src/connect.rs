@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::{
     config::{EndpointConfig, ProviderConfig},
-    endpoints::{Endpoints, Shared, now},
+    endpoints::{Endpoints, Shared, now, time_of_day},
     track::track,
 };
 
@@ -92,6 +92,7 @@ impl Shared {
         let genesis = self.agree_on_genesis(&mut known, recorded, &mut why)?;
         // Set once: `connect` runs this once.
         let _ = self.genesis.set(genesis);
+        self.pool().tell_time(now(), time_of_day());
         for (id, facts) in &known {
             self.pool().on_head(*id, facts.head, now());
         }

@@ -16,7 +16,7 @@ use alloy::{
 };
 use backstay_core::{
     BlockRef, EndpointName, Error, Result,
-    endpoint::{EndpointId, EndpointStatus, Header, Need, Phase, Pick, Pool, Resting},
+    endpoint::{EndpointId, Header, Need, Phase, Pick, Pool, PoolStatus, Resting, Role},
     error::Attempt,
     failure::{Classifier, FaultKind, Verdict, Wordings},
     router::Hedging,
@@ -110,8 +110,8 @@ impl Endpoints {
         &self.shared.config
     }
 
-    /// A snapshot of every endpoint.
-    pub fn status(&self) -> Vec<EndpointStatus> {
+    /// A snapshot of the pool and every endpoint.
+    pub fn status(&self) -> PoolStatus {
         self.shared.pool().status(now())
     }
 
@@ -145,7 +145,9 @@ impl Endpoints {
             if pool.corroborations(block, first) > 0 {
                 return Corroboration::Shown;
             }
-            let other = |id: &EndpointId| Some(*id) != first && pool.get(*id).is_well();
+            let other = |id: &EndpointId| {
+                Some(*id) != first && pool.get(*id).is_well() && pool.get(*id).role() != Role::Private
+            };
             let resting = pool.resting(Need::Current, now());
             let (resting, awake) = pool.ids().filter(other).partition(|id| resting.contains(id));
             [awake, resting]
@@ -218,7 +220,7 @@ impl Shared {
         }
         meter::describe();
         let links = endpoints.iter().map(|endpoint| Link::new(chain_id, endpoint)).collect::<Result<_>>()?;
-        let names = endpoints.iter().map(|endpoint| (endpoint.name.clone(), endpoint.role));
+        let members = endpoints.iter().map(EndpointConfig::member);
         let hedging = OnceLock::new();
         if let Some(hedge) = config.read.hedge {
             let _ = hedging.set(Mutex::new(Hedging::new(hedge)));
@@ -226,7 +228,7 @@ impl Shared {
         Ok(Self {
             chain_id,
             hedging,
-            pool: Mutex::new(Pool::new(config.pool, seed(), names)),
+            pool: Mutex::new(Pool::new(config.pool, (seed(), chain_id), members)),
             classifier: config.classifier()?,
             wordings: Mutex::default(),
             config,
@@ -256,8 +258,9 @@ impl Shared {
         self.pool().get(id).name.clone()
     }
 
-    /// Chooses the endpoint for the next try. It must be given to [`Shared::exchange`].
-    pub(crate) fn begin(
+    /// Chooses the endpoint for the next try. It must be given to [`Shared::exchange`]. Where all that are left have
+    /// used up their budget, it waits for one, at most an attempt's time (E10).
+    pub(crate) async fn begin(
         &self,
         need: Need,
         method: &str,
@@ -265,8 +268,23 @@ impl Shared {
         tried: &[EndpointId],
         resting: Resting,
     ) -> Option<Started<'_>> {
-        let pick = self.pool().begin(need, method, prefer, tried, resting, now())?;
-        Some(self.started(pick))
+        let until = now() + self.config.attempt_timeout;
+        loop {
+            let wait = {
+                let mut pool = self.pool();
+                match pool.begin(need, method, prefer, tried, resting, now()) {
+                    Some(pick) => {
+                        drop(pool);
+                        return Some(self.started(pick));
+                    }
+                    None => pool.wait(need, tried, resting, now())?,
+                }
+            };
+            if now() + wait >= until {
+                return None;
+            }
+            tokio::time::sleep(wait).await;
+        }
     }
 
     /// A call that the pool has admitted.
@@ -274,7 +292,7 @@ impl Shared {
         if pick.probe {
             self.notice_breaker(pick.id, &self.name(pick.id), Phase::Open, Phase::HalfOpen);
         }
-        Started { shared: self, pick: Some(pick), id: pick.id }
+        Started { shared: self, pick: Some(pick), id: pick.id, lesson: Lesson::Health }
     }
 
     /// Admits a call of the tracker.
@@ -285,12 +303,13 @@ impl Shared {
 
     /// Admits a call to this very endpoint, such as a second question about its own answer.
     pub(crate) fn begin_at(&self, id: EndpointId) -> Started<'_> {
-        self.started(Pick { id, probe: false })
+        let pick = self.pool().begin_at(id, now());
+        self.started(pick)
     }
 
-    /// A call that nothing is learned from.
-    pub(crate) fn begin_aside(&self, id: EndpointId) -> Started<'_> {
-        Started { shared: self, pick: None, id }
+    /// A call that the pool has admitted and that nothing is learned from.
+    pub(crate) fn begun_aside(&self, pick: Pick) -> Started<'_> {
+        Started { shared: self, pick: Some(pick), id: pick.id, lesson: Lesson::None }
     }
 
     /// Sends calls to the endpoint that was chosen, and tells the pool how it went.
@@ -309,6 +328,9 @@ impl Shared {
         let id = started.id;
         let link = &self.links[id.0];
         link.meter.requests.increment(1);
+        if let Some(more @ 1..) = u32::try_from(calls.len()).ok().and_then(|calls| calls.checked_sub(1)) {
+            self.pool().charge(id, more, now());
+        }
         let post = http::post(&self.http, &link.target, wire::body(calls), self.config.max_reply);
         let mut unheard = false;
         let (replies, sent) = match tokio::time::timeout(timeout, post).await {
@@ -372,6 +394,16 @@ pub(crate) struct Started<'a> {
     shared: &'a Shared,
     pick: Option<Pick>,
     pub(crate) id: EndpointId,
+    lesson: Lesson,
+}
+
+/// What is learned of an endpoint from how a call ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lesson {
+    /// How it is.
+    Health,
+    /// Nothing, except that it asks us to wait.
+    None,
 }
 
 impl Started<'_> {
@@ -400,7 +432,12 @@ impl Started<'_> {
                 Verdict::Unsupported if call.names_tag() => &Verdict::Invalid,
                 other => other,
             };
-            pool.end(pick, &call.method, verdict, now());
+            match (self.lesson, verdict) {
+                (Lesson::Health, _) | (Lesson::None, Verdict::RateLimited { .. }) => {
+                    pool.end(pick, &call.method, verdict, now());
+                }
+                (Lesson::None, _) => pool.abandon(pick, now()),
+            }
         }
         let endpoint = pool.get(self.id);
         let (name, after, sticky) = (endpoint.name.clone(), endpoint.phase(), pool.sticky());
@@ -446,6 +483,11 @@ pub(crate) fn attempt(report: &CallReport) -> Attempt {
 /// The monotonic clock that decisions are given.
 pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
+}
+
+/// The time of day, that the times in headers are held against.
+pub(crate) fn time_of_day() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Something that differs from process to process, to keep their probes apart.

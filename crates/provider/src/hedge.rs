@@ -14,7 +14,7 @@ use backstay_core::{
 use futures::future::{Either, select};
 
 use crate::{
-    endpoints::{Exchange, Shared, now},
+    endpoints::{Exchange, Shared, Started, now},
     route::{Journey, Way},
 };
 
@@ -79,10 +79,11 @@ impl Shared {
         if let Either::Left((exchange, _)) = select(&mut first, pin!(tokio::time::sleep(delay))).await {
             return alone(exchange);
         }
-        let Some(second) = self.second(pick.id, journey, way) else { return alone(first.await) };
+        let Some(hedge) = self.second(pick.id, journey, way) else { return alone(first.await) };
         // Shorter than an attempt: that it does not answer by then is not held against it.
         let left = timeout.min(self.config.attempt_timeout.saturating_sub(Duration::from_millis(1)));
-        let hedge = pin!(self.exchange(self.begin_aside(second), &calls, left, way.log));
+        let second = hedge.id;
+        let hedge = pin!(self.exchange(hedge, &calls, left, way.log));
         match select(&mut first, hedge).await {
             Either::Left((exchange, _)) => lost(exchange),
             Either::Right((exchange, _)) if exchange.replies.first().is_some_and(settles) => {
@@ -97,7 +98,7 @@ impl Shared {
     }
 
     /// The endpoint to hedge with, where one is well and there is a hedge to spend.
-    fn second(&self, first: EndpointId, journey: &Journey<'_>, way: Way<'_>) -> Option<EndpointId> {
+    fn second(&self, first: EndpointId, journey: &Journey<'_>, way: Way<'_>) -> Option<Started<'_>> {
         if self.hedging().spend() == Spent::Nothing {
             return None;
         }
@@ -108,19 +109,18 @@ impl Shared {
             let mut pool = self.pool();
             let pick = pool.begin(need, &journey.call.method, way.prefer, &tried, Resting::Leave, now());
             // A probe is for a call whose end is told.
-            let (probe, second) = pick.map_or((None, None), |pick| match pick.probe {
-                true => (Some(pick), None),
-                false => (None, Some(pick.id)),
-            });
-            if let Some(probe) = probe {
-                pool.abandon(probe, now());
-            }
-            second
+            pick.and_then(|pick| match pick.probe {
+                true => {
+                    pool.abandon(pick, now());
+                    None
+                }
+                false => Some(pick),
+            })
         };
         if second.is_none() {
             self.hedging().give_back();
         }
-        second
+        second.map(|pick| self.begun_aside(pick))
     }
 }
 

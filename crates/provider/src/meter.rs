@@ -124,7 +124,7 @@ pub const METRICS: [Metric; 19] = {
             Counter,
             Endpoint,
             Some("to"),
-            "its identity: `verified`, `wrong`, `unknown`",
+            "its identity: `verified`, `unverified`, `wrong`, `unknown`",
         ),
         metric(UNCLASSIFIED, Counter, Endpoint, None, "errors in words that no row of the classifier knows"),
         metric(

@@ -106,6 +106,7 @@ impl Shared {
         let to = match identity {
             Identity::Unknown => "unknown",
             Identity::Verified => "verified",
+            Identity::Unverified => "unverified",
             Identity::Wrong(_) => "wrong",
         };
         self.links[id.0].meter.identity_changes.count(to);
@@ -114,6 +115,9 @@ impl Shared {
                 tracing::warn!(endpoint = %name, ?was, %why, "identity changed: it is not in use");
             }
             (Identity::Unknown, Identity::Verified) => tracing::debug!(endpoint = %name, "identified"),
+            (_, Identity::Unverified) => {
+                tracing::warn!(endpoint = %name, ?was, "it holds no block that tells its history: it is asked last");
+            }
             (_, Identity::Unknown | Identity::Verified) => {
                 tracing::info!(endpoint = %name, ?was, now = ?identity, "identity changed");
             }

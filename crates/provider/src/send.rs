@@ -94,7 +94,7 @@ impl Shared {
         let mut said = Said::default();
         let mut by = None;
         let call = self.call("eth_sendRawTransaction", &format!("[\"{raw}\"]"));
-        while let Some(started) = self.begin(Need::Send, &call.method, prefer, &tried, Resting::Ask) {
+        while let Some(started) = self.begin(Need::Send, &call.method, prefer, &tried, Resting::Ask).await {
             let id = started.id;
             tried.push(id);
             if !admit(id).await {
@@ -192,7 +192,9 @@ impl Shared {
         for wait in backoff() {
             let mut tried = Vec::new();
             let mut resting = Resting::Ask;
-            while let Some(started) = self.begin(Need::Current, &call.method, Some(first), &tried, resting) {
+            while let Some(started) =
+                self.begin(Need::Current, &call.method, Some(first), &tried, resting).await
+            {
                 tried.push(started.id);
                 let left = until.saturating_duration_since(now()).min(self.config.attempt_timeout);
                 if left.is_zero() {

@@ -276,7 +276,7 @@ impl Session {
             let mut resting = Resting::Ask;
             let mut kept = None;
             let pin = self.lock().pin;
-            while let Some(started) = shared.begin(need, &call.method, Some(pin), &tried, resting) {
+            while let Some(started) = shared.begin(need, &call.method, Some(pin), &tried, resting).await {
                 let left = deadline.saturating_duration_since(now());
                 if left.is_zero() {
                     break;
@@ -351,7 +351,7 @@ impl Session {
         };
         let mut tried = Vec::new();
         let mut resting = Resting::Ask;
-        while let Some(started) = shared.begin(Need::Current, RECEIPT, Some(pin), &tried, resting) {
+        while let Some(started) = shared.begin(Need::Current, RECEIPT, Some(pin), &tried, resting).await {
             let id = started.id;
             tried.push(id);
             let (verdict, found) = self.receipt_at(started, hash).await;

@@ -14,7 +14,7 @@ use backstay_core::{
 use futures::{StreamExt, stream::FuturesUnordered};
 use serde::Deserialize;
 
-use crate::endpoints::{Shared, now};
+use crate::endpoints::{Shared, now, time_of_day};
 
 /// Asks every endpoint for its head until the pool is gone.
 pub(crate) async fn track(shared: Weak<Shared>) {
@@ -38,7 +38,7 @@ async fn watch(shared: Weak<Shared>, id: EndpointId) {
         shared.notice_standing(id);
         wrong = match shared.pool().get(id).identity() {
             Identity::Wrong(_) => wrong + 1,
-            Identity::Verified | Identity::Unknown => 0,
+            Identity::Verified | Identity::Unverified | Identity::Unknown => 0,
         };
     }
 }
@@ -82,7 +82,8 @@ impl Shared {
             Ok(None) | Err(_) => return checked,
         };
         let sound = {
-            let pool = self.pool();
+            let mut pool = self.pool();
+            pool.tell_time(now(), time_of_day());
             let endpoint = pool.get(id);
             let minute = (60.0 / pool.block_time().as_secs_f64()).ceil() as u64;
             let far = |head: Header| head.number.abs_diff(header.number) > minute.max(8);

@@ -12,7 +12,7 @@ use alloy::{
     providers::{Network, RootProvider},
     rpc::client::RpcClient,
 };
-use backstay_core::{Error, ErrorKind, Result, endpoint::EndpointStatus};
+use backstay_core::{Error, ErrorKind, Result, endpoint::PoolStatus};
 use backstay_journal::{Journal, MemoryJournal};
 use backstay_provider::{Endpoints, Failover};
 use backstay_recovery::{Flow, Runner};
@@ -105,8 +105,9 @@ impl Client {
         &self.shared.accounts
     }
 
-    /// A snapshot of every endpoint.
-    pub fn status(&self) -> Vec<EndpointStatus> {
+    /// A snapshot of the pool and every endpoint: who serves, who does not and why, heads, breakers, budgets. It
+    /// serialises, and holds no URL and no header.
+    pub fn status(&self) -> PoolStatus {
         self.shared.endpoints.status()
     }
 

@@ -63,7 +63,10 @@ mod intent;
 pub use alloy;
 pub use backstay_core::{
     BlockRef, Delivery, EndpointName, Error, ErrorKind, Result, Retry,
-    endpoint::{BreakerConfig, EndpointStatus, PoolConfig, Role},
+    endpoint::{
+        BreakerConfig, BudgetStatus, EndpointStatus, HeadStatus, Phase as BreakerPhase, PoolConfig,
+        PoolStatus, Role, SendPublic, Standing,
+    },
     error::Attempt,
     failure::{Class, DataKind, FaultKind, RefusalKind, Revert, Row},
     router::{Declared, HedgeConfig, ReadConfig},

@@ -114,7 +114,7 @@ async fn when_all_are_dead_it_says_so_and_goes_on_when_one_is_back() {
     assert_eq!((error.kind(), error.retry()), (&ErrorKind::Unavailable, Retry::Later), "{error}");
     says(&error, &["eth_blockNumber", "primary", "second"]);
     eventually("both breakers are open", async || {
-        client.status().iter().all(|status| status.excluded.is_some())
+        client.status().endpoints.iter().all(|status| status.excluded.is_some())
     })
     .await;
     fleet.endpoint("second").revive().await.expect("the port is ours");

@@ -310,7 +310,7 @@ async fn an_error_after_the_effect_was_sent_leaves_its_delivery_open() {
         fleet.endpoint(name).revive().await.expect("the port is ours");
     }
     eventually("they are in use again", async || {
-        client.status().iter().all(|status| status.excluded.is_none())
+        client.status().endpoints.iter().all(|status| status.excluded.is_none())
     })
     .await;
     let again = stage.register(&client, "a").send().await.expect("it is open");

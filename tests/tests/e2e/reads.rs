@@ -158,7 +158,7 @@ async fn a_block_that_one_endpoint_is_late_with_comes_from_another() {
     assert_eq!(block.expect("one has it").header.number, head);
     // State at an explicit height is no fault of the one that is late either.
     within(client.provider::<Ethereum>().get_balance(Address::ZERO).number(head)).await.expect("one has it");
-    assert!(client.status().iter().all(|endpoint| endpoint.faults == 0), "{:?}", client.status());
+    assert!(client.status().endpoints.iter().all(|endpoint| endpoint.faults == 0), "{:?}", client.status());
 }
 
 #[tokio::test]

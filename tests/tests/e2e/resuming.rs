@@ -154,7 +154,7 @@ async fn an_intent_survives_that_every_endpoint_is_gone_for_a_while() {
         fleet.endpoint(name).kill().await;
     }
     crate::stage::eventually("both breakers are open", async || {
-        client.status().iter().all(|status| status.excluded.is_some())
+        client.status().endpoints.iter().all(|status| status.excluded.is_some())
     })
     .await;
     for name in ["primary", "second"] {

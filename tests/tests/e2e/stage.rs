@@ -201,14 +201,14 @@ pub(crate) async fn caught_up(client: &Client, chain: &Anvil) {
 /// Waits until a client has seen a height.
 pub(crate) async fn caught_up_to(client: &Client, head: u64) {
     eventually("the client has seen the head", async || {
-        client.status().iter().any(|status| status.head.is_some_and(|seen| seen.number >= head))
+        client.status().endpoints.iter().any(|status| status.head.is_some_and(|seen| seen.number >= head))
     })
     .await;
 }
 
 /// An endpoint as the client sees it.
 pub(crate) fn status(client: &Client, name: &str) -> EndpointStatus {
-    let found = client.status().into_iter().find(|status| status.name.as_str() == name);
+    let found = client.status().endpoints.into_iter().find(|status| status.name.as_str() == name);
     found.unwrap_or_else(|| panic!("there is no endpoint {name}"))
 }
 

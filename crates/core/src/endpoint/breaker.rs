@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::units::EndpointName;
+
 /// When a breaker opens and how long it stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -58,7 +60,8 @@ enum State {
 }
 
 /// Where a breaker stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Calls pass.
     Closed,
@@ -145,28 +148,36 @@ impl Breaker {
     }
 
     /// A call succeeded. Successes decay faults, they do not erase them: an endpoint that fails every
-    /// second call still opens.
+    /// second call still opens, and one that fails again soon after its probe opens at once, for longer.
     pub fn on_success(&mut self, now: Instant) {
         self.decay(now);
         self.score *= 0.8;
         if self.state != State::Closed {
             self.state = State::Closed;
-            self.score = 0.0;
         } else if self.score < 0.1 {
             // It has been well for a while: the next opening starts small again.
             self.cooldown = self.config.cooldown;
         }
     }
 
-    /// A call failed.
+    /// A call failed that was not the probe. Those that were under way when it opened change nothing about when
+    /// the probe is due.
     pub fn on_fault(&mut self, now: Instant) {
         self.decay(now);
-        self.score += 1.0;
+        // No more than opens it: a hundred calls that fail at once are one outage.
+        self.score = (self.score + 1.0).min(f64::from(self.config.faults));
         match self.state {
             // Half a fault of slack, because the first ones have decayed a little by the last.
             State::Closed if self.score > f64::from(self.config.faults) - 0.5 => self.open(now),
-            State::Closed | State::Open { .. } => {}
-            State::HalfOpen => self.open(now),
+            State::Closed | State::Open { .. } | State::HalfOpen => {}
+        }
+    }
+
+    /// The probe failed.
+    pub fn on_probe_failed(&mut self, now: Instant) {
+        self.on_fault(now);
+        if self.state == State::HalfOpen {
+            self.open(now);
         }
     }
 
@@ -193,15 +204,25 @@ impl Breaker {
     }
 }
 
+/// The seed of a breaker: of the client, the chain and the endpoint's name, so that the probes of a fleet, of
+/// one client's chains and of one chain's endpoints come apart.
+pub fn breaker_seed(client: u64, chain_id: u64, endpoint: &EndpointName) -> u64 {
+    endpoint.as_str().bytes().fold(mix(mix(client) ^ chain_id), |seed, byte| mix(seed ^ u64::from(byte)))
+}
+
 /// A part of an interval, at most an eighth of it, that differs from client to client and from one opening
 /// to the next.
 fn spread(seed: u64, round: u64, interval: Duration) -> Duration {
-    // splitmix64: spreads neighbouring seeds evenly.
-    let mut x = seed.wrapping_add(round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let part = mix(seed.wrapping_add(round.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    interval.mul_f64((part >> 11) as f64 / (1u64 << 53) as f64 / 8.0)
+}
+
+/// splitmix64: spreads neighbouring numbers evenly.
+const fn mix(number: u64) -> u64 {
+    let mut x = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^= x >> 31;
-    interval.mul_f64((x >> 11) as f64 / (1u64 << 53) as f64 / 8.0)
+    x ^ (x >> 31)
 }
 
 #[cfg(test)]
@@ -287,7 +308,7 @@ mod tests {
             waits.push((due - now).as_secs());
             now = due;
             assert_eq!(breaker.admit(now), Admission::Probe);
-            breaker.on_fault(now);
+            breaker.on_probe_failed(now);
         }
         let within = |(wait, base): (&u64, u64)| *wait >= base && *wait <= base + base / 8;
         assert!(waits.iter().zip([2, 4, 8, 16, 32, 64, 128, 256, 300, 300]).all(within), "{waits:?}");
@@ -299,9 +320,124 @@ mod tests {
         let mut breaker = opened(now);
         let due = breaker.probe_at().expect("open");
         breaker.admit(due);
+        assert_eq!((breaker.phase(), breaker.probe_at()), (Phase::HalfOpen, None));
         breaker.on_success(due);
+        assert_eq!((breaker.peek(due), breaker.phase()), (Admission::Yes, Phase::Closed));
+    }
+
+    #[test]
+    fn one_fault_soon_after_the_probe_opens_it_again_for_longer() {
+        let now = Instant::now();
+        let mut breaker = opened(now);
+        let due = breaker.probe_at().expect("open");
+        breaker.admit(due);
+        breaker.on_success(due);
+        breaker.on_fault(due);
+        let again = breaker.probe_at().expect("what was decayed is not erased");
+        assert!(again >= due + Duration::from_secs(4), "{:?}", again - due);
+    }
+
+    #[test]
+    fn after_a_while_of_successes_it_starts_small_again() {
+        let now = Instant::now();
+        let mut breaker = opened(now);
+        let due = breaker.probe_at().expect("open");
+        breaker.admit(due);
+        for _ in 0..20 {
+            breaker.on_success(due);
+        }
+        for _ in 0..4 {
+            breaker.on_fault(due);
+            assert!(breaker.is_closed());
+        }
+        breaker.on_fault(due);
+        let wait = breaker.probe_at().expect("open") - due;
+        assert!(wait <= Duration::from_millis(2250), "{wait:?}");
+    }
+
+    #[test]
+    fn an_outage_that_many_calls_meet_counts_once() {
+        let now = Instant::now();
+        let mut breaker = opened(now);
+        let due = breaker.probe_at();
+        for _ in 0..1_000 {
+            breaker.on_fault(now);
+        }
+        assert_eq!(breaker.probe_at(), due, "what was under way does not put the probe off");
+        let later = now + 2 * breaker.config.half_life;
+        breaker.admit(later);
+        breaker.on_success(later);
+        breaker.on_fault(later);
+        assert!(breaker.is_closed(), "it has decayed as five faults do");
+    }
+
+    #[test]
+    fn a_call_that_fails_beside_the_probe_does_not_speak_for_it() {
+        let now = Instant::now();
+        let mut breaker = opened(now);
+        let due = breaker.probe_at().expect("open");
+        breaker.admit(due);
+        breaker.on_fault(due);
+        assert_eq!(breaker.phase(), Phase::HalfOpen);
+        assert_eq!(breaker.peek(due + Duration::from_secs(60)), Admission::No, "one probe at a time");
+        breaker.on_probe_failed(due);
+        assert_eq!(breaker.phase(), Phase::Open);
+    }
+
+    #[test]
+    fn a_probe_given_up_after_it_closed_changes_nothing() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new(BreakerConfig::default(), 7);
+        breaker.on_abandoned(now);
         assert_eq!(breaker.phase(), Phase::Closed);
-        assert_eq!(breaker.peek(due), Admission::Yes);
+    }
+
+    #[test]
+    fn ten_thousand_clients_that_lose_an_endpoint_at_once_probe_it_spread_over_the_window() {
+        let lost = Instant::now();
+        let name = EndpointName::from("hosted");
+        let mut client = 0x5eed_u64;
+        let random = std::iter::repeat_with(|| {
+            client = mix(client);
+            client
+        });
+        // Those of a process each, and those of a fleet that are numbered.
+        let fleets: [Vec<u64>; 2] = [random.take(10_000).collect(), (0..10_000).collect()];
+        for fleet in fleets {
+            let mut breakers: Vec<Breaker> = fleet
+                .into_iter()
+                .map(|client| Breaker::new(BreakerConfig::default(), breaker_seed(client, 1, &name)))
+                .collect();
+            let mut failed_at = vec![lost; breakers.len()];
+            for (at, breaker) in failed_at.iter().zip(&mut breakers) {
+                (0..5).for_each(|_| breaker.on_fault(*at));
+            }
+            let mut cooldown = BreakerConfig::default().cooldown;
+            for round in 0..8 {
+                let mut tenths = [0_usize; 10];
+                for (at, breaker) in failed_at.iter_mut().zip(&mut breakers) {
+                    let due = breaker.probe_at().expect("there is always a next probe");
+                    let part = (due - *at - cooldown).as_secs_f64() / (cooldown.as_secs_f64() / 8.0);
+                    assert!((0.0..1.0).contains(&part), "{part}");
+                    tenths[(part * 10.0) as usize] += 1;
+                    assert_eq!(breaker.admit(due), Admission::Probe);
+                    breaker.on_probe_failed(due);
+                    *at = due;
+                }
+                assert!(tenths.iter().all(|tenth| *tenth <= 2_000), "round {round}: {tenths:?}");
+                cooldown = (cooldown * 2).min(BreakerConfig::default().max_cooldown);
+            }
+        }
+    }
+
+    #[test]
+    fn chains_and_endpoints_of_one_client_probe_apart() {
+        let seeds: std::collections::BTreeSet<u64> = [1, 2]
+            .into_iter()
+            .flat_map(|chain| ["a", "b", "ab", "ba"].map(|name| breaker_seed(7, chain, &name.into())))
+            .collect();
+        assert_eq!(seeds.len(), 8);
+        assert_eq!(breaker_seed(7, 1, &"a".into()), breaker_seed(7, 1, &"a".into()));
     }
 
     /// One that opens at its second fault.

@@ -14,6 +14,9 @@ pub enum Identity {
     Unknown,
     /// Chain id, genesis and branch are right.
     Verified,
+    /// It no longer holds block 0, and nothing else has shown yet that it is of the right history: asked last, never
+    /// sent to.
+    Unverified,
     /// One of them is not; the text says which and what was seen. Never selected, re-checked.
     Wrong(String),
 }

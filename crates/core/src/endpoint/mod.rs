@@ -1,15 +1,19 @@
 //! What is known about each endpoint, and which one a call goes to next.
 
 mod breaker;
+mod budget;
 mod history;
 mod identity;
 mod pool;
 mod state;
+mod status;
 mod window;
 
-pub use breaker::{Admission, Breaker, BreakerConfig, Phase};
+pub use breaker::{Admission, Breaker, BreakerConfig, Phase, breaker_seed};
+pub use budget::Budget;
 pub use history::{History, Holds};
 pub use identity::{Identity, Tie, judge_branch, judge_genesis};
-pub use pool::{EndpointId, Need, Pick, Pool, PoolConfig, Resting};
-pub use state::{EndpointState, EndpointStatus, Role};
+pub use pool::{EndpointId, Need, Pick, Pool, PoolConfig, Resting, SendPublic};
+pub use state::{EndpointState, Member, Role};
+pub use status::{BudgetStatus, EndpointStatus, HeadStatus, PoolStatus, Standing};
 pub use window::{Header, HeaderWindow};

@@ -8,7 +8,7 @@ use std::{
 use alloy_primitives::B256;
 use serde::{Deserialize, Serialize};
 
-use super::{Admission, Breaker, Header, HeaderWindow, History, Identity, Phase};
+use super::{Admission, Breaker, Budget, Header, HeaderWindow, History, Identity, Phase, budget::Meter};
 use crate::units::{BlockRef, EndpointName};
 
 /// How long an endpoint is remembered not to serve a method: nodes are upgraded, gateways have bad moments.
@@ -23,6 +23,8 @@ const SILENT: Duration = Duration::from_secs(3);
 pub struct EndpointState {
     /// Its name.
     pub name: EndpointName,
+    pub(super) host: Option<String>,
+    pub(super) presence: Presence,
     pub(super) identity: Identity,
     pub(super) head: Option<Header>,
     /// The height that it named since as its latest.
@@ -34,6 +36,10 @@ pub struct EndpointState {
     pub(super) window: HeaderWindow,
     pub(super) breaker: Breaker,
     pub(super) stale: bool,
+    /// Why its head is not believed, and since when.
+    pub(super) doubt: Option<(Doubt, Instant)>,
+    /// Whether that counts: disbelief expires.
+    pub(super) doubted: bool,
     pub(super) cool_until: Option<Instant>,
     pub(super) unsupported: HashMap<String, Instant>,
     pub(super) well_since: Option<Instant>,
@@ -45,8 +51,31 @@ pub struct EndpointState {
     pub(super) mute: bool,
     pub(super) role: Role,
     pub(super) history: History,
+    pub(super) meter: Meter,
     pub(super) calls: u64,
     pub(super) faults: u64,
+    /// How often each verdict was given, by its label.
+    pub(super) verdicts: Vec<(&'static str, u64)>,
+}
+
+/// Whether an endpoint is one of its pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// It is to take another's place, once it has shown who it is.
+    Candidate,
+    /// It is.
+    Member,
+    /// It was. Its place stays, for the calls that are under way.
+    Removed,
+}
+
+/// Why a head is not believed (E2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// Its own time is ahead of the clock.
+    Future,
+    /// It is further ahead of all others than the chain can have come.
+    TooFar,
 }
 
 /// What an endpoint is for (E7).
@@ -62,30 +91,48 @@ pub enum Role {
     Read,
     /// It is sent to, and never read from.
     SendOnly,
+    /// A relay: it is sent to, never read from, and what is sent there goes nowhere else unless
+    /// [`SendPublic`](super::SendPublic) consents. That it does not know a transaction proves nothing. It is asked
+    /// who it is and how far it has come as any other, so it must serve `eth_chainId` and `eth_getBlockByNumber`.
+    Private,
 }
 
-/// A snapshot of one endpoint, for people and programs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct EndpointStatus {
+impl Role {
+    /// Whether it is read from.
+    pub const fn is_read_from(self) -> bool {
+        match self {
+            Self::Origin | Self::Read => true,
+            Self::SendOnly | Self::Private => false,
+        }
+    }
+}
+
+/// An endpoint as a pool takes it in.
+#[derive(Clone, Debug)]
+pub struct Member {
     /// Its name.
     pub name: EndpointName,
-    /// Why it gets no calls now; `None` when it is in use.
-    pub excluded: Option<String>,
-    /// Its head.
-    pub head: Option<BlockRef>,
-    /// Blocks behind the frontier.
-    pub lag: Option<u64>,
-    /// Calls made to it.
-    pub calls: u64,
-    /// Faults among them.
-    pub faults: u64,
+    /// The host of its URL, to be shown.
+    pub host: Option<String>,
+    /// What it is for.
+    pub role: Role,
+    /// How many requests it may be given.
+    pub budget: Budget,
+}
+
+impl From<(EndpointName, Role)> for Member {
+    fn from((name, role): (EndpointName, Role)) -> Self {
+        Self { name, host: None, role, budget: Budget::default() }
+    }
 }
 
 impl EndpointState {
-    pub(super) fn new(name: EndpointName, role: Role, breaker: Breaker) -> Self {
+    pub(super) fn new(member: Member, presence: Presence, breaker: Breaker) -> Self {
+        let Member { name, host, role, budget } = member;
         Self {
             name,
+            host,
+            presence,
             identity: Identity::Unknown,
             head: None,
             told: None,
@@ -94,6 +141,8 @@ impl EndpointState {
             window: HeaderWindow::default(),
             breaker,
             stale: false,
+            doubt: None,
+            doubted: false,
             cool_until: None,
             unsupported: HashMap::new(),
             well_since: None,
@@ -102,8 +151,10 @@ impl EndpointState {
             mute: false,
             role,
             history: History::default(),
+            meter: Meter::new(budget),
             calls: 0,
             faults: 0,
+            verdicts: Vec::new(),
         }
     }
 
@@ -127,9 +178,30 @@ impl EndpointState {
         self.window.hash_at(number)
     }
 
-    /// Whether its breaker is closed and it is not stale: whether a session may stay on it.
+    /// What it is for.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Whether it was removed.
+    pub fn is_removed(&self) -> bool {
+        self.presence == Presence::Removed
+    }
+
+    /// Whether it is identified, its breaker closed and its head current and believed: whether a session may stay
+    /// on it.
     pub fn is_well(&self) -> bool {
-        self.identity == Identity::Verified && self.breaker.is_closed() && !self.stale
+        self.is_identified() && self.breaker.is_closed() && !self.stale && !self.doubted
+    }
+
+    /// Whether it is one of the pool, and of the right chain.
+    pub(super) fn is_identified(&self) -> bool {
+        self.presence == Presence::Member && self.identity == Identity::Verified
+    }
+
+    /// Where its breaker stands.
+    pub fn phase(&self) -> Phase {
+        self.breaker.phase()
     }
 
     /// The highest block of its recent run that is not above a height.
@@ -142,16 +214,12 @@ impl EndpointState {
         self.cool_until
     }
 
-    /// Where its breaker stands.
-    pub fn phase(&self) -> Phase {
-        self.breaker.phase()
-    }
-
     /// When its breaker wants the next probe; `None` when it is closed.
     pub fn probe_at(&self) -> Option<Instant> {
         self.breaker.probe_at()
     }
 
+    /// Why calls go elsewhere first.
     pub(super) fn rests(&self, now: Instant) -> Option<&'static str> {
         if self.breaker.peek(now) == Admission::No {
             Some("its breaker is open")
@@ -169,6 +237,14 @@ impl EndpointState {
     pub(super) fn lacks(&self, method: &str, now: Instant) -> bool {
         let told = self.unsupported.get(method);
         told.is_some_and(|told| now.saturating_duration_since(*told) < UNSUPPORTED_FOR)
+    }
+
+    /// Counts a verdict. There are few, and the most frequent comes first, mostly.
+    pub(super) fn count(&mut self, verdict: &'static str) {
+        match self.verdicts.iter_mut().find(|(label, _)| *label == verdict) {
+            Some((_, count)) => *count += 1,
+            None => self.verdicts.push((verdict, 1)),
+        }
     }
 
     pub(super) fn cools(&self, now: Instant) -> bool {

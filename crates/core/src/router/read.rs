@@ -481,6 +481,12 @@ impl Read {
     }
 
     fn over(&mut self, pool: &Pool, now: Instant) -> Step {
+        // One whose budget is used up is nobody's fault, and may be asked in a moment.
+        let settled = matches!(self.zone, Zone::Beyond) && self.kept.is_some();
+        let wait = pool.wait(self.need, &self.tried, self.resting(), now);
+        if let Some(wait) = wait.filter(|_| !settled) {
+            return Step::Wait(wait.min(self.deadline.saturating_duration_since(now)));
+        }
         if let Some(wait) = self.rest(pool, now) {
             self.tried.retain(|id| !self.limited.contains(id));
             self.faulted.clear();

@@ -1,6 +1,11 @@
 use alloy_primitives::B256;
 
-use super::{super::state::UNSUPPORTED_FOR, *};
+use super::*;
+use crate::{
+    endpoint::{Header, Identity, Role, state::UNSUPPORTED_FOR},
+    failure::{FaultKind, Verdict},
+    units::{BlockRef, EndpointName},
+};
 
 const FAULT: Verdict = Verdict::Fault(FaultKind::Refused);
 
@@ -14,7 +19,7 @@ fn pool(heads: &[u64], now: Instant) -> Pool {
     let name = |i: usize| EndpointName::new(((b'a' + i as u8) as char).to_string());
     let names = (0..heads.len()).map(|i| (name(i), Role::Read));
     let config = PoolConfig { block_time: Some(Duration::from_secs(1)), ..PoolConfig::default() };
-    let mut pool = Pool::new(config, 7, names);
+    let mut pool = Pool::new(config, (7, 1), names);
     for (index, head) in heads.iter().enumerate() {
         pool.set_identity(EndpointId(index), Identity::Verified, now);
         pool.on_head(EndpointId(index), header(*head), now);
@@ -225,8 +230,8 @@ fn a_second_endpoint_corroborates_a_block_only_by_its_hash() {
 #[test]
 fn the_block_time_is_measured_over_the_longest_span() {
     let now = Instant::now();
-    let mut pool = Pool::new(PoolConfig::default(), 7, [(EndpointName::from("a"), Role::Read)]);
-    assert_eq!(pool.block_time(), UNMEASURED_BLOCK_TIME);
+    let mut pool = Pool::new(PoolConfig::default(), (7, 1), [(EndpointName::from("a"), Role::Read)]);
+    assert_eq!(pool.block_time(), heads::UNMEASURED_BLOCK_TIME);
     pool.set_identity(EndpointId(0), Identity::Verified, now);
     pool.on_head(EndpointId(0), Header { timestamp: 1000, ..header(100) }, now);
     pool.on_ancestor(EndpointId(0), Header { timestamp: 968, ..header(84) });

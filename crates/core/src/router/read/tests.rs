@@ -20,8 +20,8 @@ fn header(number: u64) -> Header {
 fn pool(roles: &[Role], now: Instant) -> Pool {
     let name = |index: usize| EndpointName::new(((b'a' + index as u8) as char).to_string());
     let names = roles.iter().enumerate().map(|(index, role)| (name(index), *role));
-    let mut pool = Pool::new(PoolConfig::default(), 7, names);
-    for id in pool.ids() {
+    let mut pool = Pool::new(PoolConfig::default(), (7, 1), names);
+    for id in pool.ids().collect::<Vec<_>>() {
         pool.set_identity(id, Identity::Verified, now);
         pool.on_head(id, header(HEAD), now);
     }
