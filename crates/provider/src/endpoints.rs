@@ -25,7 +25,7 @@ use tokio::task::AbortHandle;
 
 use crate::{
     config::{EndpointConfig, ProviderConfig},
-    http::{self, HttpClient},
+    http,
     link::Link,
     meter::{self, PoolMeter},
     notice::Seldom,
@@ -61,7 +61,6 @@ pub(crate) struct Shared {
     pub(crate) sticky: AtomicUsize,
     /// When a move was last told of.
     pub(crate) moves_told: Seldom,
-    http: HttpClient,
     ids: AtomicU64,
 }
 
@@ -219,7 +218,9 @@ impl Shared {
             }
         }
         meter::describe();
-        let links = endpoints.iter().map(|endpoint| Link::new(chain_id, endpoint)).collect::<Result<_>>()?;
+        let connector = http::connector();
+        let link = |endpoint: &EndpointConfig| Link::new(&connector, chain_id, endpoint);
+        let links = endpoints.iter().map(link).collect::<Result<_>>()?;
         let members = endpoints.iter().map(EndpointConfig::member);
         let hedging = OnceLock::new();
         if let Some(hedge) = config.read.hedge {
@@ -239,7 +240,6 @@ impl Shared {
             meter: PoolMeter::new(chain_id),
             sticky: AtomicUsize::new(0),
             moves_told: Seldom::default(),
-            http: http::client(),
             ids: AtomicU64::new(0),
         })
     }
@@ -331,7 +331,7 @@ impl Shared {
         if let Some(more @ 1..) = u32::try_from(calls.len()).ok().and_then(|calls| calls.checked_sub(1)) {
             self.pool().charge(id, more, now());
         }
-        let post = http::post(&self.http, &link.target, wire::body(calls), self.config.max_reply);
+        let post = link.target.post(wire::body(calls), self.config.max_reply);
         let mut unheard = false;
         let (replies, sent) = match tokio::time::timeout(timeout, post).await {
             Ok(Ok(reply)) => (wire::read(calls, &reply, &self.classifier), true),

@@ -1,19 +1,28 @@
-//! One HTTP exchange with one endpoint.
+//! One HTTP exchange with one endpoint, over connections of our own.
+//!
+//! They are kept here, not in a client's pool, for what only the connection knows: whether bytes of a request have
+//! left (T3). It also spares each call the pool's bookkeeping, which costs more than everything else in this crate.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use alloy::transports::Authorization;
 use backstay_core::{Error, Result, failure::FaultKind};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::client::conn::http1::{self, SendRequest};
 use hyper_rustls::HttpsConnector;
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::{TokioExecutor, TokioTimer},
-};
+use hyper_util::client::legacy::connect::HttpConnector;
+use tower::ServiceExt;
 
-use crate::config::EndpointConfig;
+use crate::{config::EndpointConfig, endpoints::now};
+
+/// How long a connection without a request is kept. Servers close theirs after 60 s and more, mostly; a request on
+/// one that the server has just closed is made again on another.
+const IDLE: Duration = Duration::from_secs(50);
 
 /// A reply, whatever its status.
 #[derive(Clone, Debug)]
@@ -31,33 +40,37 @@ pub(crate) struct Broken {
     pub(crate) sent: bool,
 }
 
-/// A connection pool shared by all endpoints.
-pub(crate) type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+/// Makes connections; shared by all endpoints.
+pub(crate) type Connector = HttpsConnector<HttpConnector>;
 
-pub(crate) fn client() -> HttpClient {
+type Connection = SendRequest<Full<Bytes>>;
+
+pub(crate) fn connector() -> Connector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_keepalive(Some(Duration::from_secs(30)));
-    let connector = hyper_rustls::HttpsConnectorBuilder::new()
+    hyper_rustls::HttpsConnectorBuilder::new()
         .with_webpki_roots()
         .https_or_http()
         .enable_http1()
-        .wrap_connector(connector);
-    Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(Duration::from_secs(60))
-        .build(connector)
+        .wrap_connector(connector)
 }
 
-/// Where one endpoint's requests go. Holds keys: it is never shown.
+/// Where one endpoint's requests go, and the connections to it. Holds keys: it is never shown.
 pub(crate) struct Target {
-    uri: Uri,
+    connector: Connector,
+    /// The whole address, to connect to.
+    address: Uri,
+    /// What is asked for there.
+    path: Uri,
     headers: HeaderMap,
+    /// The connections without a request, and since when; the last used is the last.
+    idle: Mutex<Vec<(Connection, Instant)>>,
 }
 
 impl Target {
-    pub(crate) fn new(config: &EndpointConfig) -> Result<Self> {
+    pub(crate) fn new(connector: Connector, config: &EndpointConfig) -> Result<Self> {
         let name = &config.name;
         let mut url = config.parse()?;
         let mut headers = HeaderMap::new();
@@ -71,6 +84,11 @@ impl Target {
             let _ = url.set_username("");
             let _ = url.set_password(None);
         }
+        let invalid = || Error::config(format!("endpoint `{name}`: its url is not a valid HTTP address"));
+        let address: Uri = url.as_str().parse().map_err(|_| invalid())?;
+        // The port is part of it only where it is not the scheme's own.
+        let host = address.authority().ok_or_else(invalid)?.as_str();
+        headers.insert(header::HOST, HeaderValue::try_from(host).map_err(|_| invalid())?);
         for (key, value) in &config.headers {
             let wrong = |part: &str| {
                 Error::config(format!("endpoint `{name}`: the {part} of its header `{key}` is not valid"))
@@ -80,44 +98,87 @@ impl Target {
             value.set_sensitive(true);
             headers.insert(header, value);
         }
-        let uri = url
-            .as_str()
-            .parse()
-            .map_err(|_| Error::config(format!("endpoint `{name}`: its url is not a valid HTTP address")))?;
-        Ok(Self { uri, headers })
+        let path = address.path_and_query().ok_or_else(invalid)?.as_str().parse().map_err(|_| invalid())?;
+        Ok(Self { connector, address, path, headers, idle: Mutex::default() })
+    }
+
+    /// Posts a body and reads the reply, at most `limit` bytes of it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it closes the connection; the request may have been received.
+    pub(crate) async fn post(&self, body: Bytes, limit: usize) -> Result<HttpReply, Broken> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.path.clone();
+        *request.headers_mut() = self.headers.clone();
+        loop {
+            let (mut connection, age) = self.connection().await?;
+            let response = match connection.try_send_request(request).await {
+                Ok(response) => response,
+                Err(mut error) => match (error.take_message(), age) {
+                    // The server had closed it before anything was written.
+                    (Some(unsent), Age::Used) => {
+                        request = unsent;
+                        continue;
+                    }
+                    (unsent, _) => return Err(Broken { kind: FaultKind::Reset, sent: unsent.is_none() }),
+                },
+            };
+            let status = response.status().as_u16();
+            let retry_after = response.headers().get(header::RETRY_AFTER).and_then(seconds);
+            let body = Limited::new(response.into_body(), limit).collect().await.map_err(|error| {
+                let kind =
+                    if error.is::<LengthLimitError>() { FaultKind::TooLarge } else { FaultKind::Truncated };
+                Broken { kind, sent: true }
+            })?;
+            self.keep(connection);
+            return Ok(HttpReply { status, retry_after, body: body.to_bytes() });
+        }
+    }
+
+    /// A connection that takes a request: the last used that is free, or a new one.
+    async fn connection(&self) -> Result<(Connection, Age), Broken> {
+        loop {
+            let last = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Some((mut connection, since)) = last else { break };
+            let fresh = now().saturating_duration_since(since) < IDLE;
+            // It has given its last reply, so this is a moment at most.
+            if fresh && (connection.is_ready() || connection.ready().await.is_ok()) {
+                return Ok((connection, Age::Used));
+            }
+        }
+        let io = self.connector.clone().oneshot(self.address.clone()).await.map_err(|error| {
+            let kind = if is_tls(error.as_ref()) { FaultKind::Tls } else { FaultKind::Refused };
+            Broken { kind, sent: false }
+        })?;
+        let (connection, driver) =
+            http1::handshake(io).await.map_err(|_| Broken { kind: FaultKind::Reset, sent: false })?;
+        // It ends when `connection` is dropped, or the server closes it. What went wrong is told to the request.
+        tokio::spawn(async move { drop(driver.await) });
+        Ok((connection, Age::New))
+    }
+
+    /// Keeps a connection for the next request.
+    fn keep(&self, connection: Connection) {
+        if connection.is_closed() {
+            return;
+        }
+        let now = now();
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        // The first has been idle for longest.
+        while idle.first().is_some_and(|(_, since)| now.saturating_duration_since(*since) >= IDLE) {
+            idle.remove(0);
+        }
+        idle.push((connection, now));
     }
 }
 
-/// Posts a body and reads the reply, at most `limit` bytes of it.
-///
-/// # Cancel safety
-///
-/// Dropping it closes the connection; the request may have been received.
-pub(crate) async fn post(
-    client: &HttpClient,
-    target: &Target,
-    body: Bytes,
-    limit: usize,
-) -> Result<HttpReply, Broken> {
-    let mut request = Request::new(Full::new(body));
-    *request.method_mut() = Method::POST;
-    *request.uri_mut() = target.uri.clone();
-    *request.headers_mut() = target.headers.clone();
-    let response = client.request(request).await.map_err(|error| {
-        let kind = match error.is_connect() {
-            true if is_tls(&error) => FaultKind::Tls,
-            true => FaultKind::Refused,
-            false => FaultKind::Reset,
-        };
-        Broken { kind, sent: !error.is_connect() }
-    })?;
-    let status = response.status().as_u16();
-    let retry_after = response.headers().get(header::RETRY_AFTER).and_then(seconds);
-    let body = Limited::new(response.into_body(), limit).collect().await.map_err(|error| {
-        let kind = if error.is::<LengthLimitError>() { FaultKind::TooLarge } else { FaultKind::Truncated };
-        Broken { kind, sent: true }
-    })?;
-    Ok(HttpReply { status, retry_after, body: body.to_bytes() })
+/// Whether a connection has carried a request before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Age {
+    New,
+    Used,
 }
 
 /// `Retry-After` in seconds. The form with a date needs a clock that agrees with the server's, and hosted
@@ -127,8 +188,8 @@ fn seconds(value: &HeaderValue) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-fn is_tls(error: &hyper_util::client::legacy::Error) -> bool {
-    let mut cause = std::error::Error::source(error);
+fn is_tls(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
     while let Some(error) = cause {
         let Some(io) = error.downcast_ref::<std::io::Error>() else {
             cause = error.source();

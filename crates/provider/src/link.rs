@@ -4,7 +4,12 @@ use std::sync::atomic::AtomicBool;
 
 use backstay_core::Result;
 
-use crate::{config::EndpointConfig, http::Target, meter::EndpointMeter, notice::Seldom};
+use crate::{
+    config::EndpointConfig,
+    http::{Connector, Target},
+    meter::EndpointMeter,
+    notice::Seldom,
+};
 
 /// The way to one endpoint.
 pub(crate) struct Link {
@@ -19,9 +24,9 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(chain_id: u64, config: &EndpointConfig) -> Result<Self> {
+    pub(crate) fn new(connector: &Connector, chain_id: u64, config: &EndpointConfig) -> Result<Self> {
         Ok(Self {
-            target: Target::new(config)?,
+            target: Target::new(connector.clone(), config)?,
             meter: EndpointMeter::new(chain_id, config.name.as_str()),
             // It is told of when it falls out of use, not when it comes into it at connect.
             in_use: AtomicBool::new(true),

@@ -224,7 +224,11 @@ pub(crate) struct Journey<'a> {
 
 impl<'a> Journey<'a> {
     fn plain(shared: &Shared, call: &'a Call, way: Way<'_>) -> Self {
-        let asks = asks(&call.method, || call.param_list(), &shared.config.shapes);
+        let shapes = &shared.config.shapes;
+        let asks = match call.ends_at_latest() && !shapes.contains_key(&*call.method) {
+            true => Asks::Current,
+            false => asks(&call.method, || call.param_list(), shapes),
+        };
         Self::new(shared, (call, asks, Look::AtIt), way, shared.config.operation_timeout)
     }
 

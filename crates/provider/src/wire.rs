@@ -51,6 +51,13 @@ impl Call {
         self.param_list().iter().any(tag)
     }
 
+    /// Whether its last parameter is `latest`, as the text shows it: alloy writes the id after the parameters, and
+    /// most reads need not be parsed for this.
+    pub(crate) fn ends_at_latest(&self) -> bool {
+        let end = self.text.iter().rposition(|byte| *byte == b']').unwrap_or(0);
+        self.text[..end].ends_with(b",\"latest\"")
+    }
+
     /// The JSON text of the parameters; `None` where there are none.
     pub(crate) fn params(&self) -> Option<&str> {
         #[derive(Deserialize)]
@@ -295,6 +302,20 @@ mod tests {
         check(r#"{"id":8,"result":"0x1"}"#, "wrong id");
         check(r#"{"result":"0x1"}"#, "wrong id");
         check(r#"{"id":7,"result":"0x"#, "truncated");
+    }
+
+    #[test]
+    fn a_read_at_latest_is_known_by_its_text() {
+        let check = |text: &str, expected: bool| {
+            let text = Bytes::copy_from_slice(text.as_bytes());
+            let call = Call { id: Id::Number(1), method: "eth_call".into(), text };
+            assert_eq!(call.ends_at_latest(), expected, "{call:?}");
+        };
+        check(r#"{"method":"eth_call","params":[{},"latest"],"id":1,"jsonrpc":"2.0"}"#, true);
+        check(r#"{"method":"eth_call","params":[{},"0x1"],"id":1,"jsonrpc":"2.0"}"#, false);
+        check(r#"{"method":"eth_call","params":[{},"latest",{}],"id":1,"jsonrpc":"2.0"}"#, false);
+        check(r#"{"method":"eth_chainId","id":1,"jsonrpc":"2.0"}"#, false);
+        check("", false);
     }
 
     #[test]

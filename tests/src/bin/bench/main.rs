@@ -46,17 +46,20 @@ fn main() -> anyhow::Result<()> {
     {
         return server::serve(rest.first().context("no fault is named")?);
     }
-    let json = match arguments.as_slice() {
-        [] => None,
-        [flag, path] if flag == "--json" => Some(PathBuf::from(path)),
-        other => bail!("unknown arguments {other:?}; there is --json FILE"),
-    };
+    let (mut json, mut only) = (None, String::new());
+    for pair in arguments.chunks(2) {
+        match pair {
+            [flag, path] if flag == "--json" => json = Some(PathBuf::from(path)),
+            [flag, part] if flag == "--case" => only.clone_from(part),
+            other => bail!("unknown arguments {other:?}; there are --json FILE and --case PART-OF-NAME"),
+        }
+    }
     measure::pin_to(1);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run(json))
+    runtime.block_on(run(json, &only))
 }
 
-async fn run(json: Option<PathBuf>) -> anyhow::Result<()> {
+async fn run(json: Option<PathBuf>, only: &str) -> anyhow::Result<()> {
     let mut servers = Vec::new();
     for _ in 0..64 {
         servers.push(Server::start(Fault::None)?);
@@ -98,7 +101,7 @@ async fn run(json: Option<PathBuf>) -> anyhow::Result<()> {
 
     let mut results = Vec::new();
     println!("{:42} {:>7} {:>15} {:>7} {:>7} {:>9}", "case", "rate", "95 %", "cpu", "allocs", "upstream");
-    for case in &cases {
+    for case in cases.iter().filter(|case| case.name.contains(only)) {
         let counted = || case.servers.iter().map(|index| servers[*index].reads()).sum::<u64>();
         let compared = compare(&raw, &case.provider, case.tasks, counted, ALLOCATOR).await?;
         let Compared { ratio, low, high, cpu, allocs, upstream } = compared;
