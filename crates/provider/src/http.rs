@@ -203,3 +203,91 @@ fn is_tls(error: &(dyn std::error::Error + 'static)) -> bool {
     }
     false
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+
+    /// A server that answers so many requests on each connection and then closes it, and the number of connections that it took.
+    async fn server(each: usize) -> (Target, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}/", listener.local_addr().expect("an address"));
+        let taken = Arc::new(AtomicUsize::new(0));
+        let count = taken.clone();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(async move {
+                    let mut request = [0; 4096];
+                    let mut answered = 0;
+                    while stream.read(&mut request).await.is_ok_and(|read| read > 0) && answered < each {
+                        stream.write_all(REPLY).await.expect("the client listens");
+                        answered += 1;
+                        if answered == each {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        (Target::new(connector(), &EndpointConfig::new("a", url)).expect("a valid url"), taken)
+    }
+
+    async fn ask(target: &Target) -> Result<HttpReply, Broken> {
+        target.post(Bytes::from_static(b"{}"), 1024).await
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_used_again() {
+        let (target, taken) = server(usize::MAX).await;
+        for _ in 0..5 {
+            assert_eq!(ask(&target).await.expect("a reply").status, 200);
+        }
+        assert_eq!(taken.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn what_was_not_written_to_a_closed_connection_goes_over_another() {
+        let (target, taken) = server(1).await;
+        for _ in 0..3 {
+            ask(&target).await.expect("a reply");
+            // Until this side has noticed that the server closed it.
+            let open = || target.idle.lock().expect("no panic").iter().any(|(idle, _)| !idle.is_closed());
+            let closed = async {
+                while open() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(20), closed).await.expect("the server closes it");
+        }
+        assert_eq!(taken.load(Ordering::SeqCst), 3);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_was_cut_off_may_have_arrived() {
+        let (target, _) = server(0).await;
+        let broken = ask(&target).await.expect_err("it is closed");
+        assert_eq!((broken.kind, broken.sent), (FaultKind::Reset, true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_rested_for_long_is_not_used_again() {
+        let (target, taken) = server(usize::MAX).await;
+        ask(&target).await.expect("a reply");
+        tokio::time::advance(IDLE).await;
+        ask(&target).await.expect("a reply");
+        assert_eq!(taken.load(Ordering::SeqCst), 2);
+    }
+}
