@@ -68,7 +68,7 @@ impl Endpoints {
                 shared.someone(vec![late])?;
             }
         }
-        let tracker = tokio::spawn(track(Arc::downgrade(&shared)));
+        let tracker = tokio::spawn(track(Arc::downgrade(&shared), shared.roster.clone()));
         Ok(Self::new(shared, tracker.abort_handle()))
     }
 

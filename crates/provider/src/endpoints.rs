@@ -15,20 +15,21 @@ use alloy::{
     rpc::json_rpc::Id,
 };
 use backstay_core::{
-    BlockRef, EndpointName, Error, Result,
+    BlockRef, EndpointName, Result,
     endpoint::{EndpointId, Header, Need, Phase, Pick, Pool, PoolStatus, Resting, Role},
     error::Attempt,
     failure::{Classifier, FaultKind, Verdict, Wordings},
     router::Hedging,
 };
-use tokio::task::AbortHandle;
+use tokio::{sync::Notify, task::AbortHandle};
 
 use crate::{
     config::{EndpointConfig, ProviderConfig},
-    http,
+    http::{self, Connector},
     link::Link,
     meter::{self, PoolMeter},
     notice::Seldom,
+    roster,
     wire::{self, Call, Reply},
 };
 
@@ -55,7 +56,13 @@ pub(crate) struct Shared {
     /// The hash of block 0, once it is agreed on; `None` inside when no endpoint holds it.
     pub(crate) genesis: OnceLock<Option<B256>>,
     pool: Mutex<Pool>,
-    pub(crate) links: Vec<Link>,
+    /// The way to each endpoint, by its id; `None` where it was removed. Taken with the pool's lock held, never the
+    /// other way round.
+    pub(crate) links: RwLock<Vec<Option<Arc<Link>>>>,
+    /// Makes connections to those that are added.
+    pub(crate) connector: Connector,
+    /// Told when endpoints come or go.
+    pub(crate) roster: Arc<Notify>,
     pub(crate) meter: PoolMeter,
     /// The endpoint that was last seen to serve.
     pub(crate) sticky: AtomicUsize,
@@ -200,26 +207,10 @@ impl fmt::Debug for Endpoints {
 impl Shared {
     pub(crate) fn new(chain_id: u64, endpoints: &[EndpointConfig], config: ProviderConfig) -> Result<Self> {
         config.validate()?;
-        if endpoints.is_empty() {
-            return Err(Error::config("no endpoint is configured; add at least one with a name and a url"));
-        }
-        let mut names = HashSet::new();
-        for endpoint in endpoints {
-            if endpoint.name.as_str().trim().is_empty() {
-                return Err(Error::config(
-                    "an endpoint has an empty name; logs and errors call it by its name",
-                ));
-            }
-            if !names.insert(&endpoint.name) {
-                return Err(Error::config(format!(
-                    "two endpoints are named `{}`; give each its own name",
-                    endpoint.name
-                )));
-            }
-        }
+        roster::check(endpoints)?;
         meter::describe();
         let connector = http::connector();
-        let link = |endpoint: &EndpointConfig| Link::new(&connector, chain_id, endpoint);
+        let link = |endpoint| Ok(Some(Arc::new(Link::new(&connector, chain_id, endpoint)?)));
         let links = endpoints.iter().map(link).collect::<Result<_>>()?;
         let members = endpoints.iter().map(EndpointConfig::member);
         let hedging = OnceLock::new();
@@ -236,7 +227,9 @@ impl Shared {
             managed: RwLock::default(),
             failovers: AtomicU64::new(0),
             genesis: OnceLock::new(),
-            links,
+            links: RwLock::new(links),
+            roster: Arc::default(),
+            connector,
             meter: PoolMeter::new(chain_id),
             sticky: AtomicUsize::new(0),
             moves_told: Seldom::default(),
@@ -326,7 +319,12 @@ impl Shared {
     ) -> Exchange {
         let begun = now();
         let id = started.id;
-        let link = &self.links[id.0];
+        let Some(link) = self.link(id) else {
+            // It was removed meanwhile, and nothing has left.
+            started.abandon();
+            let replies = calls.iter().map(|_| Reply::fault(FaultKind::Refused)).collect();
+            return Exchange { replies, sent: false, took: Duration::ZERO, by: self.name(id) };
+        };
         link.meter.requests.increment(1);
         if let Some(more @ 1..) = u32::try_from(calls.len()).ok().and_then(|calls| calls.checked_sub(1)) {
             self.pool().charge(id, more, now());

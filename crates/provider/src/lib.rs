@@ -10,6 +10,7 @@
 //! | `http`, `wire` | one HTTP exchange, one JSON-RPC envelope |
 //! | `link`, `meter`, `notice` | one endpoint as it is spoken to; what is measured and told of it |
 //! | `connect`, `track` | who serves the right chain, and how far it has come |
+//! | `roster` | endpoints that come and go at run time |
 //! | `route`, `transport` | a read on one endpoint after another, as an alloy transport |
 //! | `logs`, `hedge` | log ranges, piece by piece; a second endpoint where the first is slow |
 //! | `send` | one signed transaction, with its three outcomes |
@@ -25,6 +26,7 @@ mod link;
 mod logs;
 pub mod meter;
 mod notice;
+mod roster;
 mod route;
 mod send;
 mod session;

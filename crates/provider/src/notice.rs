@@ -61,7 +61,8 @@ impl Shared {
         if before == after {
             return;
         }
-        self.links[id.0].meter.breaker_changes.count(after.label());
+        let Some(link) = self.link(id) else { return };
+        link.meter.breaker_changes.count(after.label());
         match after {
             // The cooldown doubles from one opening to the next.
             Phase::Open => tracing::warn!(endpoint = %name, "its breaker opened"),
@@ -72,8 +73,10 @@ impl Shared {
 
     /// Tells that an endpoint asked us to wait.
     pub(crate) fn notice_rest(&self, id: EndpointId, name: &EndpointName, verdict: &Verdict) {
-        if let Verdict::RateLimited { after } = verdict {
-            let volume = self.links[id.0].rests_told.due(now());
+        if let Verdict::RateLimited { after } = verdict
+            && let Some(link) = self.link(id)
+        {
+            let volume = link.rests_told.due(now());
             seldom!(volume, endpoint = %name, ?after, "it asks us to wait");
         }
     }
@@ -109,7 +112,8 @@ impl Shared {
             Identity::Unverified => "unverified",
             Identity::Wrong(_) => "wrong",
         };
-        self.links[id.0].meter.identity_changes.count(to);
+        let Some(link) = self.link(id) else { return };
+        link.meter.identity_changes.count(to);
         match (&was, &identity) {
             (_, Identity::Wrong(why)) => {
                 tracing::warn!(endpoint = %name, ?was, %why, "identity changed: it is not in use");
@@ -126,7 +130,9 @@ impl Shared {
 
     /// Counts an error that no row knows, and tells of each wording once: a row of the operator's can name it.
     pub(crate) fn notice_unclassified(&self, id: EndpointId, name: &EndpointName, reply: &Reply) {
-        self.links[id.0].meter.unclassified.increment(1);
+        if let Some(link) = self.link(id) {
+            link.meter.unclassified.increment(1);
+        }
         let Some(ResponsePayload::Failure(error)) = &reply.payload else { return };
         let news = self.wordings.lock().unwrap_or_else(PoisonError::into_inner).note(&error.message);
         match news {
@@ -161,7 +167,7 @@ impl Shared {
             let lag = heads.map(|(top, head)| top.number.saturating_sub(head.number));
             (pool.excluded(id, Need::Current, now()), lag)
         };
-        let link = &self.links[id.0];
+        let Some(link) = self.link(id) else { return };
         if let Some(lag) = lag {
             link.meter.head_lag.set(lag as f64);
         }

@@ -2,6 +2,8 @@
 //! identity again (E1). It is what brings an endpoint back when no call would go there (E4).
 
 use std::{
+    collections::HashSet,
+    pin::pin,
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
@@ -11,29 +13,50 @@ use backstay_core::{
     endpoint::{EndpointId, Header, Identity},
     failure::Verdict,
 };
-use futures::{StreamExt, stream::FuturesUnordered};
+use futures::{
+    StreamExt,
+    future::{Either, select},
+    stream::FuturesUnordered,
+};
 use serde::Deserialize;
+use tokio::sync::Notify;
 
 use crate::endpoints::{Shared, now, time_of_day};
 
-/// Asks every endpoint for its head until the pool is gone.
-pub(crate) async fn track(shared: Weak<Shared>) {
-    let ids: Vec<EndpointId> = match shared.upgrade() {
-        Some(shared) => shared.pool().ids().collect(),
-        None => return,
-    };
-    let mut watches: FuturesUnordered<_> = ids.into_iter().map(|id| watch(shared.clone(), id)).collect();
-    while watches.next().await.is_some() {}
+/// Asks every endpoint for its head until the pool is gone; those that are added later too.
+pub(crate) async fn track(shared: Weak<Shared>, roster: Arc<Notify>) {
+    let mut watched = HashSet::new();
+    let mut watches = FuturesUnordered::new();
+    loop {
+        {
+            let Some(pool) = shared.upgrade() else { return };
+            for id in pool.pool().ids() {
+                if watched.insert(id) {
+                    watches.push(watch(shared.clone(), id));
+                }
+            }
+        }
+        let changed = pin!(roster.notified());
+        if watches.is_empty() {
+            changed.await;
+        } else if let Either::Right((Some(ended), _)) = select(changed, watches.next()).await {
+            watched.remove(&ended);
+        }
+    }
 }
 
-async fn watch(shared: Weak<Shared>, id: EndpointId) {
+/// Looks at one endpoint until it is removed, or the pool is gone.
+async fn watch(shared: Weak<Shared>, id: EndpointId) -> EndpointId {
     let mut checked = now();
     // How many looks in a row found it to be wrong.
     let mut wrong = 0;
     loop {
-        let Some(wait) = shared.upgrade().map(|shared| shared.until_next_look(id, wrong)) else { return };
+        let Some(wait) = shared.upgrade().map(|shared| shared.until_next_look(id, wrong)) else { return id };
         tokio::time::sleep(wait).await;
-        let Some(shared) = shared.upgrade() else { return };
+        let Some(shared) = shared.upgrade() else { return id };
+        if shared.pool().get(id).is_removed() {
+            return id;
+        }
         checked = shared.look(id, checked).await;
         shared.notice_standing(id);
         wrong = match shared.pool().get(id).identity() {
@@ -44,7 +67,7 @@ async fn watch(shared: Weak<Shared>, id: EndpointId) {
 }
 
 /// What the others' blocks say of an endpoint's branch.
-enum Branch {
+pub(crate) enum Branch {
     /// Most of those that can be compared have the same block.
     Same,
     /// Most have another. The text says what was compared.
@@ -63,6 +86,9 @@ impl Shared {
         let poll = self.config.head_poll.unwrap_or_else(|| {
             (pool.block_time() / 2).clamp(Duration::from_millis(100), Duration::from_secs(6))
         });
+        if !endpoint.was_asked() {
+            return Duration::ZERO;
+        }
         let wait = |at: Instant| at.saturating_duration_since(now());
         let probe = endpoint.probe_at().map(|at| wait(at).max(Duration::from_millis(10)));
         let rest = endpoint.rested_at().map(wait).filter(|rest| !rest.is_zero());
@@ -137,7 +163,7 @@ impl Shared {
 
     /// Holds an endpoint's branch against every identified endpoint's, each at the highest block that both
     /// have: as the other shows it now, or as it last showed it, because an outage proves nothing.
-    async fn branch_of(&self, id: EndpointId, head: Header) -> Result<Branch, Verdict> {
+    pub(crate) async fn branch_of(&self, id: EndpointId, head: Header) -> Result<Branch, Verdict> {
         let others: Vec<(EndpointId, Header)> = {
             let pool = self.pool();
             let verified =

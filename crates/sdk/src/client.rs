@@ -12,9 +12,9 @@ use alloy::{
     providers::{Network, RootProvider},
     rpc::client::RpcClient,
 };
-use backstay_core::{Error, ErrorKind, Result, endpoint::PoolStatus};
+use backstay_core::{EndpointName, Error, ErrorKind, Result, endpoint::PoolStatus};
 use backstay_journal::{Journal, MemoryJournal};
-use backstay_provider::{Endpoints, Failover};
+use backstay_provider::{EndpointConfig, Endpoints, Failover};
 use backstay_recovery::{Flow, Runner};
 use backstay_tx::{Driver, TxSignerBox};
 use tokio::task::JoinSet;
@@ -103,6 +103,43 @@ impl Client {
     /// The accounts that this client signs for.
     pub fn accounts(&self) -> &[Address] {
         &self.shared.accounts
+    }
+
+    /// Adds an endpoint while the client runs, as the least preferred. It returns at once: the endpoint is identified in
+    /// the background, and serves from then on; [`Client::status`] tells.
+    ///
+    /// # Errors
+    ///
+    /// A configuration error when its name is empty or taken, or its URL or a header is not valid.
+    pub fn add_endpoint(&self, endpoint: &EndpointConfig) -> Result<()> {
+        self.shared.endpoints.add(endpoint)
+    }
+
+    /// Removes an endpoint while the client runs. Calls that are under way there end as they end; a session that is
+    /// pinned there moves on.
+    ///
+    /// # Errors
+    ///
+    /// A configuration error when there is no endpoint of that name, or it is the last that is read from.
+    pub fn remove_endpoint(&self, name: &str) -> Result<()> {
+        self.shared.endpoints.remove(&EndpointName::from(name))
+    }
+
+    /// Puts an endpoint in the place of the one of the same name: another URL, other headers, another key. It is
+    /// identified first; until then the old one serves, and it goes on where the new one does not prove to be of this
+    /// chain.
+    ///
+    /// # Errors
+    ///
+    /// A configuration error when there is no endpoint of that name, or its URL or a header is not valid;
+    /// [`ErrorKind::Unavailable`] when it does not answer within `connect_timeout`, or nothing decides on its branch;
+    /// [`ErrorKind::WrongChain`] when it serves another chain. Nothing has changed then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the old one in place.
+    pub async fn replace_endpoint(&self, endpoint: &EndpointConfig) -> Result<()> {
+        self.shared.endpoints.replace(endpoint).await
     }
 
     /// A snapshot of the pool and every endpoint: who serves, who does not and why, heads, breakers, budgets. It

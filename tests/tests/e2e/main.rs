@@ -19,6 +19,7 @@ mod paper;
 mod provider;
 mod reads;
 mod resuming;
+mod roster;
 mod secrets;
 mod stage;
 mod wiretap;

@@ -204,7 +204,7 @@ async fn a_refused_raw_send_is_the_nodes_own_error_and_not_asked_for_in_vain() {
 }
 
 /// One wei to somebody, signed.
-fn payment(signer: &PrivateKeySigner, nonce: u64) -> (Bytes, backstay::alloy::primitives::B256) {
+pub(crate) fn payment(signer: &PrivateKeySigner, nonce: u64) -> (Bytes, backstay::alloy::primitives::B256) {
     let mut transaction = TxEip1559 {
         chain_id: CHAIN_ID,
         nonce,

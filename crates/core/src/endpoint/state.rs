@@ -183,6 +183,11 @@ impl EndpointState {
         self.role
     }
 
+    /// Whether it was ever asked anything.
+    pub fn was_asked(&self) -> bool {
+        self.calls > 0
+    }
+
     /// Whether it was removed.
     pub fn is_removed(&self) -> bool {
         self.presence == Presence::Removed
