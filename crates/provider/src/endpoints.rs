@@ -19,12 +19,13 @@ use backstay_core::{
     endpoint::{EndpointId, Header, Need, Phase, Pick, Pool, PoolStatus, Resting, Role},
     error::Attempt,
     failure::{Classifier, FaultKind, Verdict, Wordings},
-    router::Hedging,
+    router::{Filters, Hedging},
 };
 use tokio::{sync::Notify, task::AbortHandle};
 
 use crate::{
     config::{EndpointConfig, ProviderConfig},
+    filters::Shelf,
     http::{self, Connector},
     link::Link,
     meter::{self, PoolMeter},
@@ -51,6 +52,7 @@ pub(crate) struct Shared {
     pub(crate) wordings: Mutex<Wordings>,
     pub(crate) managed: RwLock<HashSet<Address>>,
     pub(crate) failovers: AtomicU64,
+    filters: Mutex<Filters<Shelf>>,
     /// How fast endpoints answer; nothing while no read is hedged.
     pub(crate) hedging: OnceLock<Mutex<Hedging>>,
     /// The hash of block 0, once it is agreed on; `None` inside when no endpoint holds it.
@@ -221,6 +223,8 @@ impl Shared {
             chain_id,
             hedging,
             pool: Mutex::new(Pool::new(config.pool, (seed(), chain_id), members)),
+            // Below 2^53, which some clients take for the largest number.
+            filters: Mutex::new(Filters::new(seed() >> 12)),
             classifier: config.classifier()?,
             wordings: Mutex::default(),
             config,
@@ -240,6 +244,11 @@ impl Shared {
     /// The decisions' state. Locked to ask or to tell, never across an await.
     pub(crate) fn pool(&self) -> MutexGuard<'_, Pool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The filters of this client.
+    pub(crate) fn filters_open(&self) -> MutexGuard<'_, Filters<Shelf>> {
+        self.filters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A request of our own.

@@ -324,7 +324,7 @@ impl Shared {
         }
     }
 
-    fn block_call(&self, number: u64) -> Call {
+    pub(crate) fn block_call(&self, number: u64) -> Call {
         self.call("eth_getBlockByNumber", &format!("[\"0x{number:x}\",false]"))
     }
 

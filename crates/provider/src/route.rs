@@ -14,6 +14,7 @@ use futures::future::join_all;
 
 use crate::{
     endpoints::{Log, Shared, now},
+    filters::FilterCall,
     gate::{Sends, sends},
     hedge::Hedged,
     logs::LogQuery,
@@ -96,7 +97,27 @@ impl Shared {
         match Special::of(call) {
             Special::No => self.travel(&mut Journey::plain(self, call, way), way).await,
             Special::Logs => Box::pin(self.logs(call, way)).await,
+            Special::Filter(asked) => Box::pin(self.filters(asked, call, way)).await,
+            Special::Stream => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "{}: streams are not served over several endpoints; poll with `watch_blocks`, `watch_logs` or \
+                     `watch_pending_transactions`, which live on when an endpoint dies",
+                    call.method
+                ),
+            )),
         }
+    }
+
+    /// Asks for one call, and says who answered.
+    pub(crate) async fn ask(
+        &self,
+        call: &Call,
+        way: Way<'_>,
+    ) -> Result<(ResponsePayload, Option<EndpointId>), Error> {
+        let mut journey = Journey::plain(self, call, way);
+        let payload = self.travel(&mut journey, way).await?;
+        Ok((payload, journey.by))
     }
 
     /// Sends calls as one batch to whoever the first would go to: those that this endpoint may serve.
@@ -196,12 +217,23 @@ enum Special {
     No,
     /// It is asked for piece by piece.
     Logs,
+    /// It is asked at the endpoint that has the filter.
+    Filter(FilterCall),
+    /// It is not asked at all.
+    Stream,
 }
 
 impl Special {
     fn of(call: &Call) -> Self {
         match &*call.method {
             "eth_getLogs" => Self::Logs,
+            "eth_newFilter" => Self::Filter(FilterCall::NewLogs),
+            "eth_newBlockFilter" => Self::Filter(FilterCall::NewBlocks),
+            "eth_newPendingTransactionFilter" => Self::Filter(FilterCall::NewPending),
+            "eth_getFilterChanges" => Self::Filter(FilterCall::Changes),
+            "eth_getFilterLogs" => Self::Filter(FilterCall::Logs),
+            "eth_uninstallFilter" => Self::Filter(FilterCall::Uninstall),
+            "eth_subscribe" | "eth_unsubscribe" => Self::Stream,
             _ => Self::No,
         }
     }

@@ -2,12 +2,14 @@
 
 mod asks;
 mod config;
+mod filters;
 mod hedge;
 mod logs;
 mod read;
 
 pub use asks::{Asks, Declared, asks};
 pub use config::ReadConfig;
+pub use filters::{Filters, Fresh, Told as ToldSoFar};
 pub use hedge::{HedgeConfig, Hedging, Spent};
 pub use logs::{Blocks, Edge, LogFilter, Split, TooLarge};
 pub use read::{Done, Holding, Read, ReadDepth, Step, Told};
