@@ -116,6 +116,8 @@ pub enum ErrorKind {
         address: Address,
         /// Where that was seen.
         block: BlockRef,
+        /// Who showed it.
+        endpoint: EndpointName,
     },
     /// The account cannot pay for value and gas.
     InsufficientFunds {

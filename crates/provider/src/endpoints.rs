@@ -19,7 +19,7 @@ use backstay_core::{
     endpoint::{EndpointId, Header, Need, Phase, Pick, Pool, PoolStatus, Resting, Role},
     error::Attempt,
     failure::{Classifier, FaultKind, Verdict, Wordings},
-    router::{Filters, Hedging},
+    router::{Filters, Hedging, Mark},
 };
 use tokio::{sync::Notify, task::AbortHandle};
 
@@ -53,6 +53,7 @@ pub(crate) struct Shared {
     pub(crate) managed: RwLock<HashSet<Address>>,
     pub(crate) failovers: AtomicU64,
     filters: Mutex<Filters<Shelf>>,
+    pub(crate) mark: Mutex<Mark>,
     /// How fast endpoints answer; nothing while no read is hedged.
     pub(crate) hedging: OnceLock<Mutex<Hedging>>,
     /// The hash of block 0, once it is agreed on; `None` inside when no endpoint holds it.
@@ -223,6 +224,7 @@ impl Shared {
             chain_id,
             hedging,
             pool: Mutex::new(Pool::new(config.pool, (seed(), chain_id), members)),
+            mark: Mutex::default(),
             // Below 2^53, which some clients take for the largest number.
             filters: Mutex::new(Filters::new(seed() >> 12)),
             classifier: config.classifier()?,

@@ -12,17 +12,20 @@
 //! | `connect`, `track` | who serves the right chain, and how far it has come |
 //! | `roster` | endpoints that come and go at run time |
 //! | `route`, `transport` | a read on one endpoint after another, as an alloy transport |
+//! | `height`, `code` | heights that do not fall; calls to where there is no contract |
 //! | `filters` | filters, each at the endpoint that has it |
 //! | `logs`, `hedge` | log ranges, piece by piece; a second endpoint where the first is slow |
 //! | `send` | one signed transaction, with its three outcomes |
 //! | `session` | a line of dependent reads: pin, fence, trail |
 
+mod code;
 mod config;
 mod connect;
 mod endpoints;
 mod filters;
 mod gate;
 mod hedge;
+mod height;
 mod http;
 mod link;
 mod logs;

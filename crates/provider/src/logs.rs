@@ -146,7 +146,8 @@ impl Shared {
 
     /// The highest block that this client knows of.
     pub(crate) fn shown(&self) -> Option<u64> {
-        self.pool().frontier().map(|head| head.number)
+        let frontier = self.pool().frontier().map(|head| head.number);
+        frontier.max(self.mark().highest())
     }
 
     /// The call for a part of a filter's range; without an end, up to the head.

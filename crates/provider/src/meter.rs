@@ -235,7 +235,6 @@ pub(crate) struct PoolMeter {
     pub(crate) graces: Family,
     pub(crate) frontier_lag: Histogram,
     pub(crate) waits: Counter,
-    #[expect(dead_code, reason = "nothing counts it yet")]
     pub(crate) regressions: Counter,
     #[expect(dead_code, reason = "nothing counts it yet")]
     pub(crate) contradictions: Counter,

@@ -161,6 +161,10 @@ impl Shared {
 
     /// Measures where an endpoint stands, after a look at it.
     pub(crate) fn notice_standing(&self, id: EndpointId) {
+        let went_back = self.pool().take_reorg(id);
+        if went_back {
+            self.mark().went_back();
+        }
         let (excluded, lag) = {
             let pool = self.pool();
             let heads = pool.frontier().zip(pool.get(id).head());

@@ -28,6 +28,8 @@ pub(crate) enum Look<'a> {
     AtIt,
     /// As logs.
     Logs(&'a LogQuery),
+    /// As what a contract returns.
+    Returned,
 }
 
 /// How many elements of a batch go on by themselves at once.
@@ -75,14 +77,17 @@ impl Shared {
         if let [call] = calls {
             return vec![self.one(call, way).await];
         }
-        let plain = |call| (Special::of(call) == Special::No).then(|| Journey::plain(self, call, way));
+        let plain = |call| match Special::of(call) {
+            Special::No | Special::Height => Some(Journey::plain(self, call, way)),
+            Special::Logs | Special::Filter(_) | Special::Stream => None,
+        };
         let mut journeys: Vec<Option<Journey<'_>>> = calls.iter().map(plain).collect();
         self.together(journeys.iter_mut().flatten().collect(), way).await;
         let mut answers = Vec::with_capacity(journeys.len());
         let mut open = calls.iter().zip(journeys);
         loop {
             let go_on = async |(call, journey): (&Call, Option<Journey<'_>>)| match journey {
-                Some(mut journey) => self.travel(&mut journey, way).await,
+                Some(journey) => self.plainly(journey, way).await,
                 None => self.one(call, way).await,
             };
             let some: Vec<_> = open.by_ref().take(AT_ONCE).map(go_on).collect();
@@ -95,7 +100,7 @@ impl Shared {
 
     async fn one(&self, call: &Call, way: Way<'_>) -> Result<ResponsePayload, Error> {
         match Special::of(call) {
-            Special::No => self.travel(&mut Journey::plain(self, call, way), way).await,
+            Special::No | Special::Height => self.plainly(Journey::plain(self, call, way), way).await,
             Special::Logs => Box::pin(self.logs(call, way)).await,
             Special::Filter(asked) => Box::pin(self.filters(asked, call, way)).await,
             Special::Stream => Err(Error::new(
@@ -106,6 +111,14 @@ impl Shared {
                     call.method
                 ),
             )),
+        }
+    }
+
+    async fn plainly(&self, mut journey: Journey<'_>, way: Way<'_>) -> Result<ResponsePayload, Error> {
+        let payload = self.travel(&mut journey, way).await?;
+        match Special::of(journey.call) {
+            Special::Height => self.no_lower(journey.call, (payload, journey.by), way).await,
+            Special::No | Special::Logs | Special::Filter(_) | Special::Stream => Ok(payload),
         }
     }
 
@@ -215,6 +228,8 @@ impl Shared {
 enum Special {
     /// Nothing does.
     No,
+    /// Its reply carries the height of the head.
+    Height,
     /// It is asked for piece by piece.
     Logs,
     /// It is asked at the endpoint that has the filter.
@@ -226,6 +241,8 @@ enum Special {
 impl Special {
     fn of(call: &Call) -> Self {
         match &*call.method {
+            "eth_blockNumber" => Self::Height,
+            "eth_getBlockByNumber" | "eth_getHeaderByNumber" if call.names_latest() => Self::Height,
             "eth_getLogs" => Self::Logs,
             "eth_newFilter" => Self::Filter(FilterCall::NewLogs),
             "eth_newBlockFilter" => Self::Filter(FilterCall::NewBlocks),
@@ -252,6 +269,8 @@ pub(crate) struct Journey<'a> {
     attempts: Vec<Attempt>,
     kept: Option<ResponsePayload>,
     answer: Option<Result<ResponsePayload, Error>>,
+    /// The first endpoint that showed no contract there, and what that comes to.
+    no_code: Option<(EndpointId, Error)>,
 }
 
 impl<'a> Journey<'a> {
@@ -261,7 +280,8 @@ impl<'a> Journey<'a> {
             true => Asks::Current,
             false => asks(&call.method, || call.param_list(), shapes),
         };
-        Self::new(shared, (call, asks, Look::AtIt), way, shared.config.operation_timeout)
+        let look = if call.method == "eth_call" { Look::Returned } else { Look::AtIt };
+        Self::new(shared, (call, asks, look), way, shared.config.operation_timeout)
     }
 
     /// A call that asks for this, whose replies are looked at so, and that may take this long.
@@ -285,6 +305,7 @@ impl<'a> Journey<'a> {
             attempts: Vec::new(),
             kept: None,
             answer: None,
+            no_code: None,
         }
     }
 
@@ -303,7 +324,22 @@ impl<'a> Journey<'a> {
             Look::Logs(query) if reply.verdict == Verdict::Answer => {
                 Box::pin(shared.examine_logs(query, id, self.read.depth(), reply)).await
             }
-            Look::Logs(_) => (reply, Holding::All),
+            Look::Returned if reply.verdict == Verdict::Answer && reply.result() == Some("\"0x\"") => {
+                let Some(error) = Box::pin(shared.examine_call(self.call, id, &reply)).await else {
+                    return self.told(shared, (id, endpoint), reply, Holding::All, times);
+                };
+                let other = |other: EndpointId| other != id && shared.pool().may_serve(other, self.need);
+                let ids: Vec<EndpointId> = shared.pool().ids().collect();
+                let alone = !ids.into_iter().any(other);
+                // One that is merely behind has no code either: a second one decides.
+                if alone || self.no_code.as_ref().is_some_and(|(first, _)| *first != id) {
+                    self.answer = Some(Err(error));
+                    return;
+                }
+                self.no_code = Some((id, error));
+                (reply, Holding::Doubtful)
+            }
+            Look::Logs(_) | Look::Returned => (reply, Holding::All),
         };
         self.told(shared, (id, endpoint), reply, holding, times);
     }
@@ -354,6 +390,9 @@ impl<'a> Journey<'a> {
         if self.read.waiting_since().is_some() {
             // The end of a grace is no fault and no missed deadline.
             shared.meter.graces.count("ended");
+        }
+        if let Some((_, error)) = self.no_code.take_if(|_| done == Done::Kept) {
+            return Err(error);
         }
         let attempts = std::mem::take(&mut self.attempts);
         match (done, self.kept.take()) {

@@ -58,6 +58,11 @@ impl Call {
         self.text[..end].ends_with(b",\"latest\"")
     }
 
+    /// Whether its first parameter is `latest`.
+    pub(crate) fn names_latest(&self) -> bool {
+        self.param_list().first().is_some_and(|block| block.get() == "\"latest\"")
+    }
+
     /// The JSON text of the parameters; `None` where there are none.
     pub(crate) fn params(&self) -> Option<&str> {
         #[derive(Deserialize)]

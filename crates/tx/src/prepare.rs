@@ -182,7 +182,10 @@ impl Driver {
              address and the chain",
             call.to
         );
-        Err(Error::new(ErrorKind::NoContractCode { address: call.to, block }, message))
+        Err(Error::new(
+            ErrorKind::NoContractCode { address: call.to, block, endpoint: session.pin() },
+            message,
+        ))
     }
 
     async fn price(&self, session: &Session) -> Result<Price> {

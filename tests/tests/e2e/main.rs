@@ -4,10 +4,12 @@
 mod alloy_over_client;
 mod bad_input;
 mod batches;
+mod filters;
 mod fleets;
 mod flows;
 mod health;
 mod hedging;
+mod heights;
 mod hostile;
 mod identity;
 mod intents;

@@ -27,6 +27,8 @@ pub struct EndpointState {
     pub(super) presence: Presence,
     pub(super) identity: Identity,
     pub(super) head: Option<Header>,
+    /// Whether it has shown another hash at a height than before.
+    pub(super) went_back: bool,
     /// The height that it named since as its latest.
     pub(super) told: Option<u64>,
     /// When it last showed its head, or one above.
@@ -136,6 +138,7 @@ impl EndpointState {
             identity: Identity::Unknown,
             head: None,
             told: None,
+            went_back: false,
             head_at: None,
             baseline: None,
             window: HeaderWindow::default(),

@@ -5,6 +5,7 @@ mod config;
 mod filters;
 mod hedge;
 mod logs;
+mod mark;
 mod read;
 
 pub use asks::{Asks, Declared, asks};
@@ -12,4 +13,5 @@ pub use config::ReadConfig;
 pub use filters::{Filters, Fresh, Told as ToldSoFar};
 pub use hedge::{HedgeConfig, Hedging, Spent};
 pub use logs::{Blocks, Edge, LogFilter, Split, TooLarge};
+pub use mark::{Height, Mark};
 pub use read::{Done, Holding, Read, ReadDepth, Step, Told};

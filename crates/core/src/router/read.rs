@@ -325,7 +325,7 @@ impl Read {
             *until = self.doubted_until.min(*until);
         }
         let miss = match verdict {
-            Verdict::Answer if waits && empty => Some(Miss::Null),
+            Verdict::Answer if (waits && empty) || holding == Holding::Doubtful => Some(Miss::Null),
             Verdict::NotYet => Some(Miss::NotYet),
             Verdict::Missing { oldest, .. } => {
                 if let Some(about) = about {

@@ -73,6 +73,10 @@ impl Pool {
         {
             return;
         }
+        let below = header.number.checked_sub(1).and_then(|below| endpoint.window.hash_at(below));
+        if contradicts || below.is_some_and(|known| known != header.parent) {
+            endpoint.went_back = true;
+        }
         if lower {
             // It went back: what was above is gone.
             endpoint.window = HeaderWindow::default();
@@ -83,6 +87,13 @@ impl Pool {
         endpoint.head_at = Some(now);
         self.on_ancestor(id, header);
         self.judge(now);
+    }
+
+    /// Whether an identified endpoint has shown, since this was asked last, another hash at a height than before: the
+    /// chain went back.
+    pub fn take_reorg(&mut self, id: EndpointId) -> bool {
+        let endpoint = self.at(id);
+        std::mem::take(&mut endpoint.went_back) && endpoint.is_identified()
     }
 
     /// Notes that an endpoint named this height as its latest, without the header.
