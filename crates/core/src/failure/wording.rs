@@ -47,17 +47,24 @@ impl Wordings {
 pub fn wording(message: &str) -> String {
     let message = &message[..message.floor_char_boundary(READ)];
     let mut kept = String::new();
-    for token in message.split(|c: char| c.is_whitespace() || c.is_control()).filter(|t| !t.is_empty()) {
+    for token in message.split(|c: char| c.is_whitespace() || c.is_control()) {
+        // Marks that turn the direction of text, and the like, are left out first: one inside a URL or a key must
+        // not hide it.
+        let shown = |c: &char| c.is_alphanumeric() || c.is_ascii_punctuation();
+        let token: String = token.chars().filter(shown).collect();
+        if token.is_empty() {
+            continue;
+        }
         if kept.len() >= KEPT {
             break;
         }
         if !kept.is_empty() {
             kept.push(' ');
         }
-        if leads_somewhere(token) {
+        if leads_somewhere(&token) {
             kept.push_str("<…>");
         } else {
-            plain(token, &mut kept);
+            plain(&token, &mut kept);
         }
     }
     kept.truncate(kept.floor_char_boundary(KEPT));
@@ -79,8 +86,7 @@ fn plain(token: &str, into: &mut String) {
         let (run, behind) = rest.split_at(end);
         rest = behind;
         if !in_run(first) {
-            // Marks that turn the direction of text, and the like, are left out.
-            into.extend(run.chars().filter(char::is_ascii_punctuation));
+            into.push_str(run);
             continue;
         }
         let hex = run.strip_prefix("0x").or_else(|| run.strip_prefix("0X"));
@@ -124,6 +130,7 @@ mod tests {
         check("user:word@host said no", "<…> said no");
         check("key sk_live_4eC39HqLyjWDarjtT1 is blocked", "key <…> is blocked");
         check("a\u{1b}[31m red\r\nline\u{202e}turned", "a [#m red lineturned");
+        check("at :\u{e000}//rpc.example/KEY and sk_live_4eC39\u{200b}HqLyjWDarjtT1", "at <…> and <…>");
         check("facade of deadbeef", "facade of deadbeef");
         check("", "");
     }
