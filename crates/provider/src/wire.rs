@@ -125,10 +125,14 @@ pub(crate) fn read(calls: &[&Call], http: &HttpReply, classifier: &Classifier) -
             Ok(envelope) => vec![reader.one(call, &envelope)],
             Err(error) => vec![reader.unreadable(call, &error)],
         },
-        [first, ..] => match serde_json::from_slice::<Vec<Envelope<'_>>>(&http.body) {
+        // Some servers put null where they have nothing to say: only that element has failed.
+        [first, ..] => match serde_json::from_slice::<Vec<Option<Envelope<'_>>>>(&http.body) {
             Ok(envelopes) => {
-                let by_id: HashMap<Id, &Envelope<'_>> =
-                    envelopes.iter().filter_map(|envelope| Some((envelope.own_id()?, envelope))).collect();
+                let by_id: HashMap<Id, &Envelope<'_>> = envelopes
+                    .iter()
+                    .flatten()
+                    .filter_map(|envelope| Some((envelope.own_id()?, envelope)))
+                    .collect();
                 let read = |call: &&Call| match by_id.get(&call.id) {
                     Some(envelope) => reader.one(call, envelope),
                     None => Reply::fault(FaultKind::WrongId),

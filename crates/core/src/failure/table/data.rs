@@ -393,6 +393,9 @@ pub(super) static FRONTIER: &[Entry] = &[
     row(NotYet, &["block not found"])
         .says("reth, nethermind", -32001, "block not found: hash 0x5a50c00d")
         .seen_in(RUNDLER),
+    row(NotYet, &["block #", " not found"])
+        .says("geth, when it traces", -32000, "block #7654321 not found")
+        .seen_in(GETH),
     row(NotYet, &["block 0x", " not found"])
         .says("erigon", -32000, "block 0x5a50c00d5a50c00d not found")
         .seen_in(RUNDLER),
