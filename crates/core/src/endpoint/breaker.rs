@@ -465,20 +465,17 @@ mod tests {
     fn an_endpoint_that_fails_every_second_call_opens_at_its_eleventh_fault() {
         let now = Instant::now();
         let mut breaker = Breaker::new(BreakerConfig::default(), 7);
-        let mut faults = 0;
-        while breaker.is_closed() {
+        let opened = (1..100).find(|_| {
             breaker.on_success(now);
             breaker.on_fault(now);
-            faults += 1;
-        }
-        assert_eq!(faults, 11);
+            !breaker.is_closed()
+        });
+        assert_eq!(opened, Some(11));
     }
 
     /// How long a breaker stays open that opens now.
     fn opens_for(mut breaker: Breaker, now: Instant) -> u64 {
-        while breaker.is_closed() {
-            breaker.on_fault(now);
-        }
+        (0..5).for_each(|_| breaker.on_fault(now));
         (breaker.probe_at().expect("open") - now).as_secs()
     }
 
@@ -490,8 +487,10 @@ mod tests {
         breaker.admit(due);
         breaker.on_success(due);
         assert_eq!(opens_for(breaker.clone(), due), 4, "it has only just closed");
-        breaker.on_fault(due);
-        let later = due + 3 * HALF_LIFE;
+        // So long after, nothing is left of the faults that opened it.
+        let faulted = due + 1_000 * HALF_LIFE;
+        breaker.on_fault(faulted);
+        let later = faulted + 3 * HALF_LIFE;
         // An eighth of the fault is left, and a success takes a fifth of that: a tenth is the bound.
         breaker.on_success(later);
         assert_eq!(opens_for(breaker.clone(), later), 4);
@@ -503,10 +502,11 @@ mod tests {
     fn the_spread_is_that_of_splitmix64_and_at_most_an_eighth() {
         // The first outputs of the generator's reference implementation, seeded with 0.
         let outputs = [0xe220_a839_7b1d_cdaf_u64, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f];
-        for (round, output) in (1..).zip(outputs) {
-            let part = output as f64 / 2f64.powi(64);
-            let spread = spread(0, round, Duration::from_secs(8)).as_secs_f64();
-            assert!((spread - part).abs() < 1e-8, "{round}: {spread} is not {part}");
+        for (round, output) in (0..).zip(outputs) {
+            // An interval so long that the last bits of the output tell.
+            let part = output as f64 / 2f64.powi(64) * 1e6;
+            let spread = spread(0, round, Duration::from_secs(8_000_000)).as_secs_f64();
+            assert!((spread - part).abs() < 1e-6, "{round}: {spread} is not {part}");
         }
     }
 
@@ -521,12 +521,23 @@ mod tests {
                 let part = (due - now).as_secs_f64() / f64::from(cooldown) - 1.0;
                 now = due;
                 breaker.admit(now);
-                breaker.on_fault(now);
+                breaker.on_probe_failed(now);
                 (part * 1e6).round() as u64
             })
         };
         let (one, other) = (parts(1), parts(2));
         let all: std::collections::BTreeSet<u64> = one.into_iter().chain(other).collect();
         assert_eq!(all.len(), 6, "{one:?} {other:?}");
+    }
+
+    #[test]
+    fn it_tells_where_it_stands() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new(BreakerConfig::default(), 7);
+        assert_eq!(breaker.phase().label(), "closed");
+        (0..5).for_each(|_| breaker.on_fault(now));
+        assert_eq!(breaker.phase().label(), "open");
+        breaker.admit(breaker.probe_at().expect("open"));
+        assert_eq!(breaker.phase().label(), "half-open");
     }
 }
