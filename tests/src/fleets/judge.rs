@@ -126,24 +126,15 @@ fn unused(fleet: &Fleet, since: Mark, endpoint: &str, report: &mut FleetReport) 
     }
 }
 
-/// What an endpoint was asked, since a mark, of what only a sound endpoint may be asked: state, logs,
-/// receipts and sends.
+/// What an endpoint was asked since a mark, other than what the head tracker asks everybody: which chain it is of,
+/// and for blocks.
 pub fn used_after(fleet: &Fleet, since: Mark, endpoint: &str) -> Vec<String> {
-    const ONLY_SOUND: [&str; 9] = [
-        "eth_call",
-        "eth_estimateGas",
-        "eth_getBalance",
-        "eth_getCode",
-        "eth_getStorageAt",
-        "eth_getTransactionCount",
-        "eth_getLogs",
-        "eth_getTransactionReceipt",
-        "eth_getBlockReceipts",
-    ];
     let calls = fleet.records_since(since).into_iter().filter(|call| call.endpoint == endpoint);
-    let methods = calls.map(|call| call.method);
-    methods.filter(|method| ONLY_SOUND.contains(&method.as_str()) || method.starts_with("eth_send")).collect()
+    calls.map(|call| call.method).filter(|method| !TRACKED.contains(&method.as_str())).collect()
 }
+
+/// What the head tracker asks. A session that asks the like has it in its trail.
+const TRACKED: [&str; 2] = ["eth_chainId", "eth_getBlockByNumber"];
 
 /// What an account did on another chain: nothing.
 async fn stranger_left_alone(
@@ -193,10 +184,9 @@ pub(super) async fn refuses(url: &Url) -> bool {
     connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// The attempts of the story that met an endpoint that hangs. The head tracker asks who an endpoint is and where
-/// its head is; a session that asks the like has it in its trail.
+/// The attempts of the story that met an endpoint that hangs.
 fn hung_attempts(fleet: &Fleet, since: Mark, report: &FleetReport) -> Vec<String> {
-    let tracked = |method: &str| ["eth_chainId", "eth_getBlockByNumber"].contains(&method);
+    let tracked = |method: &str| TRACKED.contains(&method);
     let hung = |call: &Call| call.outcome == Outcome::Hung && !tracked(&call.method);
     let records = fleet.records_since(since);
     let mut attempts: Vec<String> =
