@@ -9,6 +9,7 @@ mod paper;
 mod reverts;
 mod sends;
 mod setup;
+mod siblings;
 #[expect(dead_code, reason = "the end-to-end tests use all of it")]
 #[path = "../e2e/stage.rs"]
 mod stage;
