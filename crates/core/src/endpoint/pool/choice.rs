@@ -66,7 +66,12 @@ impl Pool {
             let endpoint = self.get(*id);
             may(id) && endpoint.rests(now).is_none() && !endpoint.lacks(method, now) && can(id)
         };
-        let unverified = |id: &EndpointId| matches!(self.barred(*id, need), Some(Barred::Unverified));
+        let unverified = |id: &EndpointId| match need {
+            Need::Current | Need::AtHeight(_) | Need::Reached(_) => {
+                matches!(self.barred(*id, need), Some(Barred::Unverified))
+            }
+            Need::Send => false,
+        };
         let last_resort = || match resting {
             Resting::Ask => order.clone().find(|id| may(id) && can(id)).or_else(|| {
                 let able = self.wait(need, tried, resting, now).is_none();
@@ -239,7 +244,7 @@ impl Pool {
 
     /// The endpoints in the order in which they are looked at, some of them twice. Private ones come first for sends,
     /// so that consent to others is consent to a fallback.
-    fn candidates(
+    pub(super) fn candidates(
         &self,
         need: Need,
         prefer: Option<EndpointId>,

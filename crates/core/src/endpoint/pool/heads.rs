@@ -209,7 +209,8 @@ impl Pool {
             let reach = AHEAD_OF_CLOCK.max(self.block_time * 2).as_secs();
             let limit = (clock + AHEAD_OF_CLOCK).as_secs();
             let reached = |id: EndpointId, head: Header| {
-                heads.iter().any(|(other, its, _)| *other != id && its.timestamp + reach >= head.timestamp)
+                let near = |its: Header| its.timestamp.abs_diff(head.timestamp) <= reach;
+                heads.iter().any(|(other, its, _)| *other != id && near(*its))
             };
             let future = |(id, head, _): &&(EndpointId, Header, Instant)| {
                 head.timestamp > limit && !reached(*id, *head)

@@ -1,9 +1,14 @@
 use alloy_primitives::B256;
 
 use super::*;
+
+mod heads;
+mod properties;
+mod roster;
+
 use crate::{
     endpoint::{Header, Identity, Role, state::UNSUPPORTED_FOR},
-    failure::{FaultKind, Verdict},
+    failure::{DataKind, FaultKind, Verdict},
     units::{BlockRef, EndpointName},
 };
 
@@ -231,7 +236,7 @@ fn a_second_endpoint_corroborates_a_block_only_by_its_hash() {
 fn the_block_time_is_measured_over_the_longest_span() {
     let now = Instant::now();
     let mut pool = Pool::new(PoolConfig::default(), (7, 1), [(EndpointName::from("a"), Role::Read)]);
-    assert_eq!(pool.block_time(), heads::UNMEASURED_BLOCK_TIME);
+    assert_eq!(pool.block_time(), super::heads::UNMEASURED_BLOCK_TIME);
     pool.set_identity(EndpointId(0), Identity::Verified, now);
     pool.on_head(EndpointId(0), Header { timestamp: 1000, ..header(100) }, now);
     pool.on_ancestor(EndpointId(0), Header { timestamp: 968, ..header(84) });

@@ -1,0 +1,262 @@
+//! Which heads are believed, and what the pool says of them.
+
+use super::*;
+use crate::endpoint::{Standing, state::Doubt};
+
+/// The time of day at the beginning of each test.
+const TODAY: u64 = 1_800_000_000;
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn at(number: u64, timestamp: u64) -> Header {
+    Header { timestamp, ..header(number) }
+}
+
+/// Endpoints `a`, `b`, … of a chain of twelve-second blocks, at block 1000, just now.
+fn current(count: usize, now: Instant) -> Pool {
+    let name = |i: usize| EndpointName::new(((b'a' + i as u8) as char).to_string());
+    let names = (0..count).map(|i| (name(i), Role::Read));
+    let config = PoolConfig { block_time: Some(seconds(12)), ..PoolConfig::default() };
+    let mut pool = Pool::new(config, (7, 1), names);
+    pool.tell_time(now, seconds(TODAY));
+    for index in 0..count {
+        pool.set_identity(EndpointId(index), Identity::Verified, now);
+        pool.on_head(EndpointId(index), at(1_000, TODAY), now);
+    }
+    pool
+}
+
+fn doubt(pool: &Pool, index: usize) -> Option<Doubt> {
+    let endpoint = pool.get(EndpointId(index));
+    endpoint.doubt.filter(|_| endpoint.doubted).map(|(doubt, _)| doubt)
+}
+
+#[test]
+fn a_head_from_the_future_is_not_believed_until_a_second_endpoint_reaches_it() {
+    let now = Instant::now();
+    let mut pool = current(3, now);
+    pool.on_head(EndpointId(0), at(1_001, TODAY + 15), now);
+    assert_eq!(doubt(&pool, 0), None, "clocks differ by as much");
+    pool.on_head(EndpointId(0), at(1_002, TODAY + 3_600), now);
+    assert_eq!(doubt(&pool, 0), Some(Doubt::Future));
+    assert_eq!(pool.frontier().map(|head| head.number), Some(1_000));
+    assert_eq!(order(&mut pool, Need::Current, now), "bc");
+    assert_eq!(order(&mut pool, Need::Send, now), "bc");
+    assert_eq!(order(&mut pool, Need::Reached(1_000), now), "bc");
+    assert_eq!(order(&mut pool, Need::AtHeight(1_002), now), "bac", "that proves itself");
+    assert!(!pool.get(EndpointId(0)).is_well());
+    let status = pool.status(now);
+    assert_eq!(status.endpoints[0].standing, Standing::Doubted);
+    assert!(status.endpoints[0].excluded.as_ref().is_some_and(|why| why.contains("ahead of the clock")));
+    assert!(status.degraded[0].contains("the head of a is ahead of the clock"), "{:?}", status.degraded);
+
+    pool.on_head(EndpointId(2), at(1_001, TODAY + 3_590), now);
+    assert_eq!((doubt(&pool, 0), doubt(&pool, 2)), (None, None), "it is our clock that is slow");
+    assert_eq!(pool.frontier().map(|head| head.number), Some(1_002));
+    assert_eq!(pool.status(now).degraded, Vec::<String>::new());
+}
+
+#[test]
+fn the_clock_goes_on_between_two_looks_at_it() {
+    let now = Instant::now();
+    let mut pool = current(2, now);
+    let later = now + seconds(120);
+    pool.on_head(EndpointId(0), at(1_010, TODAY + 120), later);
+    assert_eq!(doubt(&pool, 0), None);
+    pool.on_head(EndpointId(0), at(1_011, TODAY + 136), later);
+    assert_eq!(doubt(&pool, 0), Some(Doubt::Future));
+}
+
+#[test]
+fn without_a_clock_no_head_is_from_the_future() {
+    let now = Instant::now();
+    let mut pool = current(2, now);
+    pool.time_of_day = None;
+    pool.on_head(EndpointId(0), at(1_001, TODAY + 3_600), now);
+    assert_eq!(doubt(&pool, 0), None);
+    assert_eq!(pool.status(now).frontier.and_then(|head| head.age), None);
+}
+
+#[test]
+fn a_head_further_ahead_than_the_chain_can_have_come_is_not_believed() {
+    let now = Instant::now();
+    let mut pool = current(2, now);
+    pool.on_head(EndpointId(0), at(1_064, TODAY), now);
+    assert_eq!(doubt(&pool, 0), None, "a burst");
+    pool.on_head(EndpointId(0), at(1_065, TODAY), now);
+    assert_eq!(doubt(&pool, 0), Some(Doubt::TooFar));
+    assert_eq!(pool.frontier().map(|head| head.number), Some(1_000), "the older one is served");
+    assert!(pool.get(EndpointId(1)).is_well());
+    let status = pool.status(now);
+    assert!(status.endpoints[0].excluded.as_ref().is_some_and(|why| why.contains("further ahead")));
+    assert!(status.degraded[0].contains("the head of a is further ahead"), "{:?}", status.degraded);
+    // Twelve seconds are four blocks of leeway more.
+    pool.on_head(EndpointId(0), at(1_065, TODAY), now + seconds(12));
+    assert_eq!(doubt(&pool, 0), None, "the other has not been heard since");
+    pool.on_head(EndpointId(0), at(1_069, TODAY), now + seconds(12));
+    assert_eq!(doubt(&pool, 0), Some(Doubt::TooFar));
+}
+
+#[test]
+fn the_head_that_is_old_by_the_clock_is_the_stale_one() {
+    let now = Instant::now();
+    let mut pool = current(2, now);
+    // It stands still, and is heard all the same.
+    let later = now + seconds(12_000);
+    pool.on_head(EndpointId(1), at(1_000, TODAY), later);
+    pool.on_head(EndpointId(0), at(2_000, TODAY + 12_000), later);
+    assert_eq!(doubt(&pool, 0), None);
+    assert_eq!(order(&mut pool, Need::Current, later), "a");
+    assert_eq!(pool.status(later).endpoints[1].standing, Standing::Stale);
+}
+
+#[test]
+fn two_that_are_far_ahead_vouch_for_each_other_and_one_alone_is_believed() {
+    let now = Instant::now();
+    let mut pool = current(3, now);
+    pool.on_head(EndpointId(0), at(9_000, TODAY), now);
+    assert_eq!(doubt(&pool, 0), Some(Doubt::TooFar));
+    pool.on_head(EndpointId(1), at(9_001, TODAY), now);
+    assert_eq!((doubt(&pool, 0), doubt(&pool, 1)), (None, None));
+
+    let mut pool = current(1, now);
+    pool.on_head(EndpointId(0), at(9_000, TODAY + 9_000), now);
+    assert_eq!(doubt(&pool, 0), None, "there is nobody else");
+}
+
+#[test]
+fn when_every_head_is_in_doubt_the_lowest_is_served() {
+    let now = Instant::now();
+    let mut pool = current(2, now);
+    pool.on_head(EndpointId(0), at(1_001, TODAY + 9_000), now);
+    pool.on_head(EndpointId(1), at(1_002, TODAY + 3_600), now);
+    assert_eq!((doubt(&pool, 0), doubt(&pool, 1)), (None, Some(Doubt::Future)));
+    assert_eq!(order(&mut pool, Need::Current, now), "a");
+}
+
+#[test]
+fn several_that_are_each_too_far_ahead_of_the_next_are_all_doubted() {
+    let now = Instant::now();
+    let mut pool = current(3, now);
+    pool.on_head(EndpointId(1), at(5_000, TODAY), now);
+    pool.on_head(EndpointId(0), at(9_000, TODAY), now);
+    assert_eq!((doubt(&pool, 0), doubt(&pool, 1)), (Some(Doubt::TooFar), Some(Doubt::TooFar)));
+    assert_eq!(order(&mut pool, Need::Current, now), "c");
+}
+
+#[test]
+fn disbelief_ends() {
+    let now = Instant::now();
+    let mut pool = current(2, now);
+    let forged = at(1_000_000, TODAY);
+    pool.on_head(EndpointId(0), forged, now);
+    let see = |pool: &mut Pool, at: Instant| {
+        pool.on_head(EndpointId(0), forged, at);
+        pool.on_head(EndpointId(1), self::at(1_000, TODAY), at);
+        doubt(pool, 0)
+    };
+    assert_eq!(see(&mut pool, now + seconds(599)), Some(Doubt::TooFar));
+    assert_eq!(see(&mut pool, now + seconds(600)), None);
+    assert_eq!(pool.frontier(), Some(forged));
+    // It counts anew when it was plausible in between.
+    pool.on_head(EndpointId(1), at(999_990, TODAY), now + seconds(601));
+    assert_eq!(pool.get(EndpointId(0)).doubt, None);
+}
+
+#[test]
+fn a_doubted_head_does_not_change_the_measured_block_time() {
+    let now = Instant::now();
+    let mut pool = current(2, now);
+    pool.config.block_time = None;
+    for index in [0, 1] {
+        pool.on_ancestor(EndpointId(index), at(984, TODAY - 16 * 12));
+    }
+    assert_eq!(pool.block_time(), seconds(12));
+    pool.on_head(EndpointId(0), at(1_000_000, TODAY), now);
+    assert_eq!(doubt(&pool, 0), Some(Doubt::TooFar));
+    assert_eq!(pool.block_time(), seconds(12));
+}
+
+#[test]
+fn an_endpoint_that_is_wrong_gone_or_unverified_has_no_part_in_the_frontier() {
+    let now = Instant::now();
+    let mut pool = current(2, now);
+    pool.on_head(EndpointId(0), at(1_005, TODAY), now);
+    assert_eq!(pool.frontier().map(|head| head.number), Some(1_005));
+    for identity in [Identity::Wrong("x".into()), Identity::Unverified, Identity::Unknown] {
+        pool.set_identity(EndpointId(0), identity, now);
+        assert_eq!(pool.frontier().map(|head| head.number), Some(1_000));
+        pool.set_identity(EndpointId(0), Identity::Verified, now);
+        assert_eq!(pool.frontier().map(|head| head.number), Some(1_005));
+    }
+    let pick = pool.begin(Need::Current, "m", None, &[], Resting::Ask, now).expect("it is well");
+    pool.end(pick, "m", &Verdict::WrongIdentity, now);
+    assert_eq!(pool.frontier().map(|head| head.number), Some(1_000));
+    pool.set_identity(EndpointId(0), Identity::Verified, now);
+    pool.remove(EndpointId(0), now);
+    assert_eq!(pool.frontier().map(|head| head.number), Some(1_000));
+}
+
+#[test]
+fn one_that_holds_no_block_0_is_read_from_last_and_never_sent_to() {
+    let now = Instant::now();
+    let mut pool = current(2, now);
+    pool.set_identity(EndpointId(0), Identity::Unverified, now);
+    assert_eq!(order(&mut pool, Need::Current, now), "ba");
+    assert_eq!(order(&mut pool, Need::Send, now), "b");
+    assert_eq!(pool.begin(Need::Current, "m", None, &[EndpointId(1)], Resting::Leave, now), None);
+    let status = pool.status(now);
+    assert_eq!(status.endpoints[0].standing, Standing::Unverified);
+    assert!(status.endpoints[0].excluded.as_ref().is_some_and(|why| why.contains("checkpoint")));
+    // Also after one that rests.
+    for _ in 0..5 {
+        pool.end(Pick { id: EndpointId(1), probe: false }, "m", &FAULT, now);
+    }
+    assert_eq!(order(&mut pool, Need::Current, now), "ba");
+}
+
+#[test]
+fn a_chain_of_steady_blocks_that_stands_still_is_told_of_and_an_idle_one_is_not() {
+    let now = Instant::now();
+    let old = |status: &crate::endpoint::PoolStatus| {
+        status.degraded.iter().any(|why| why.contains("every head is old"))
+    };
+    let mut pool = current(2, now);
+    assert!(!old(&pool.status(now + seconds(120))), "ten blocks");
+    assert!(old(&pool.status(now + seconds(121))));
+    assert_eq!(order(&mut pool, Need::Current, now + seconds(121)), "ab", "they serve all the same");
+
+    // Measured: nothing is known of a chain that has not moved since.
+    let measured = |gaps: &[u64]| {
+        let mut pool = current(1, now);
+        pool.config.block_time = None;
+        pool.on_ancestor(EndpointId(0), at(900, TODAY - 1_200));
+        let mut time = 0;
+        for (index, gap) in gaps.iter().enumerate() {
+            time += gap;
+            pool.on_head(EndpointId(0), at(1_001 + index as u64, TODAY + time), now + seconds(time));
+        }
+        old(&pool.status(now + seconds(time + 600)))
+    };
+    assert!(!measured(&[]));
+    assert!(!measured(&[12; 7]));
+    assert!(measured(&[12; 8]));
+    assert!(measured(&[12, 12, 12, 12, 40, 12, 12, 12]), "a slot or two may be missed");
+    assert!(!measured(&[12, 12, 12, 12, 12, 12, 12, 600]), "blocks on demand");
+}
+
+#[test]
+fn a_head_that_is_shown_again_ends_no_wait_of_its_own() {
+    let now = Instant::now();
+    let mut pool = current(2, now);
+    pool.on_height(EndpointId(0), 1_007);
+    assert_eq!(order(&mut pool, Need::Reached(1_007), now), "a");
+    pool.on_head(EndpointId(0), at(1_000, TODAY), now);
+    assert_eq!(
+        order(&mut pool, Need::Reached(1_007), now),
+        "",
+        "what it shows counts more than what it named"
+    );
+}
