@@ -319,7 +319,7 @@ impl<'a> Journey<'a> {
         times: (bool, Duration),
     ) {
         let (reply, holding) = match self.look {
-            Look::AtIt if reply.is_null() => (reply, Holding::Nothing),
+            Look::AtIt | Look::Returned if reply.is_null() => (reply, Holding::Nothing),
             Look::AtIt => (reply, Holding::All),
             Look::Logs(query) if reply.verdict == Verdict::Answer => {
                 Box::pin(shared.examine_logs(query, id, self.read.depth(), reply)).await
