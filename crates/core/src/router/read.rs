@@ -549,4 +549,8 @@ fn waits() -> ExponentialBackoff {
 }
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tables;
+#[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use crate::{
     units::EndpointName,
 };
 
-const HEAD: u64 = 10_000;
+pub(super) const HEAD: u64 = 10_000;
 const STATE: DataKind = DataKind::State;
 const BLOCKS: DataKind = DataKind::Blocks;
 
@@ -17,7 +17,7 @@ fn header(number: u64) -> Header {
 }
 
 /// Endpoints `a`, `b`, ... with these roles, all at the head.
-fn pool(roles: &[Role], now: Instant) -> Pool {
+pub(super) fn pool(roles: &[Role], now: Instant) -> Pool {
     let name = |index: usize| EndpointName::new(((b'a' + index as u8) as char).to_string());
     let names = roles.iter().enumerate().map(|(index, role)| (name(index), *role));
     let mut pool = Pool::new(PoolConfig::default(), (7, 1), names);
@@ -29,8 +29,8 @@ fn pool(roles: &[Role], now: Instant) -> Pool {
 }
 
 /// What an endpoint says, after so much time.
-#[derive(Clone, Copy)]
-enum Says {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Says {
     Data,
     Null,
     Pruned(Option<u64>),
@@ -44,7 +44,7 @@ enum Says {
 
 /// Runs a read on simulated time. Returns the calls (`a`, `b`), the waits in between (`~`), the end, and the
 /// milliseconds that it took.
-fn run(
+pub(super) fn run(
     pool: &mut Pool,
     (kind, height): (DataKind, u64),
     mut says: impl FnMut(&str, Duration) -> Says,
@@ -365,4 +365,15 @@ fn a_wait_beyond_the_deadline_is_not_begun() {
     let (story, done, took) = run(&mut pool(&[Role::Read], now), (BLOCKS, HEAD), always_busy, now);
     assert_eq!(done, Done::NobodyLeft);
     assert!(story.len() < 500 && took < 60_000, "{took} ms: {story}");
+}
+
+/// The same endpoints, and nobody has shown a head.
+pub(super) fn headless(roles: &[Role], now: Instant) -> Pool {
+    let name = |index: usize| EndpointName::new(((b'a' + index as u8) as char).to_string());
+    let names = roles.iter().enumerate().map(|(index, role)| (name(index), *role));
+    let mut pool = Pool::new(PoolConfig::default(), (7, 1), names);
+    for id in pool.ids().collect::<Vec<_>>() {
+        pool.set_identity(id, Identity::Verified, now);
+    }
+    pool
 }
