@@ -19,7 +19,7 @@ use backstay_core::{
     endpoint::{EndpointId, Header, Need, Phase, Pick, Pool, PoolStatus, Resting, Role},
     error::Attempt,
     failure::{Classifier, FaultKind, Verdict, Wordings},
-    router::{Filters, Hedging, Mark},
+    router::{Filters, Hedging, Mark, Opinions},
 };
 use tokio::{sync::Notify, task::AbortHandle};
 
@@ -54,6 +54,7 @@ pub(crate) struct Shared {
     pub(crate) failovers: AtomicU64,
     filters: Mutex<Filters<Shelf>>,
     pub(crate) mark: Mutex<Mark>,
+    pub(crate) opinions: Mutex<Opinions>,
     /// How fast endpoints answer; nothing while no read is hedged.
     pub(crate) hedging: OnceLock<Mutex<Hedging>>,
     /// The hash of block 0, once it is agreed on; `None` inside when no endpoint holds it.
@@ -225,6 +226,7 @@ impl Shared {
             hedging,
             pool: Mutex::new(Pool::new(config.pool, (seed(), chain_id), members)),
             mark: Mutex::default(),
+            opinions: Mutex::default(),
             // Below 2^53, which some clients take for the largest number.
             filters: Mutex::new(Filters::new(seed() >> 12)),
             classifier: config.classifier()?,

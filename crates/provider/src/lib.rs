@@ -13,6 +13,7 @@
 //! | `roster` | endpoints that come and go at run time |
 //! | `route`, `transport` | a read on one endpoint after another, as an alloy transport |
 //! | `height`, `code` | heights that do not fall; calls to where there is no contract |
+//! | `lookup` | typed lookups: what is absent comes with its reason |
 //! | `filters` | filters, each at the endpoint that has it |
 //! | `logs`, `hedge` | log ranges, piece by piece; a second endpoint where the first is slow |
 //! | `send` | one signed transaction, with its three outcomes |
@@ -29,6 +30,7 @@ mod height;
 mod http;
 mod link;
 mod logs;
+mod lookup;
 pub mod meter;
 mod notice;
 mod roster;

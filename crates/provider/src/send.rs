@@ -81,6 +81,7 @@ impl Shared {
         admit: Admit<'_>,
         log: Log<'_>,
     ) -> Submission {
+        self.opinions().sends(hash);
         let attempts = Mutex::new(Vec::new());
         let log = |report: CallReport| {
             attempts.lock().unwrap_or_else(PoisonError::into_inner).push(attempt(&report));

@@ -8,11 +8,11 @@ use std::{
 
 use alloy::{
     network::TxSigner,
-    primitives::{Address, Signature},
+    primitives::{Address, BlockHash, Signature, TxHash},
     providers::{Network, RootProvider},
     rpc::client::RpcClient,
 };
-use backstay_core::{EndpointName, Error, ErrorKind, Result, endpoint::PoolStatus};
+use backstay_core::{EndpointName, Error, ErrorKind, Result, endpoint::PoolStatus, router::Lookup};
 use backstay_journal::{Journal, MemoryJournal};
 use backstay_provider::{EndpointConfig, Endpoints, Failover};
 use backstay_recovery::{Flow, Runner};
@@ -86,6 +86,58 @@ impl Client {
     fn over<N: Network>(&self, transport: Failover) -> RootProvider<N> {
         let poll = self.shared.endpoints.block_time() / 2;
         RootProvider::new(RpcClient::new(transport, true).with_poll_interval(poll))
+    }
+
+    /// The block at a height, without the bodies of its transactions; where it is absent, why. Through
+    /// [`Client::provider`] what is absent is `null`.
+    ///
+    /// # Errors
+    ///
+    /// Where no endpoint answers.
+    pub async fn block<N: Network>(&self, number: u64) -> Result<Lookup<N::BlockResponse>> {
+        self.shared.endpoints.block::<N>(number).await
+    }
+
+    /// The block with a hash, without the bodies of its transactions; where it is absent, why. With its height, where
+    /// that is known, old and fresh blocks are told from unknown ones.
+    ///
+    /// # Errors
+    ///
+    /// Where no endpoint answers.
+    pub async fn block_by_hash<N: Network>(
+        &self,
+        hash: BlockHash,
+        height: Option<u64>,
+    ) -> Result<Lookup<N::BlockResponse>> {
+        self.shared.endpoints.block_by_hash::<N>(hash, height).await
+    }
+
+    /// The transaction with a hash; where it is absent, why. Without its height, at most one further endpoint is
+    /// asked, once for each hash.
+    ///
+    /// # Errors
+    ///
+    /// Where no endpoint answers.
+    pub async fn transaction<N: Network>(
+        &self,
+        hash: TxHash,
+        height: Option<u64>,
+    ) -> Result<Lookup<N::TransactionResponse>> {
+        self.shared.endpoints.transaction::<N>(hash, height).await
+    }
+
+    /// The receipt of a transaction; where it is absent, why. Without its height, at most one further endpoint is
+    /// asked, once for each hash.
+    ///
+    /// # Errors
+    ///
+    /// Where no endpoint answers.
+    pub async fn receipt<N: Network>(
+        &self,
+        hash: TxHash,
+        height: Option<u64>,
+    ) -> Result<Lookup<N::ReceiptResponse>> {
+        self.shared.endpoints.receipt::<N>(hash, height).await
     }
 
     /// Begins an intent under an idempotency key: a name for the effect, such as `register:<what>`. The same

@@ -69,7 +69,7 @@ pub use backstay_core::{
     },
     error::Attempt,
     failure::{Class, DataKind, FaultKind, RefusalKind, Revert, Row},
-    router::{Declared, HedgeConfig, ReadConfig},
+    router::{Absent, Declared, HedgeConfig, Lookup, ReadConfig},
     session::Trail,
     tx::{Grant, Inclusion, Outcome},
 };

@@ -14,6 +14,7 @@ mod hostile;
 mod identity;
 mod intents;
 mod keys;
+mod lookups;
 mod mistakes;
 #[expect(dead_code, reason = "the incidents use all of it")]
 #[path = "../incidents/paper.rs"]

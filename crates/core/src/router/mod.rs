@@ -5,6 +5,7 @@ mod config;
 mod filters;
 mod hedge;
 mod logs;
+mod lookup;
 mod mark;
 mod read;
 
@@ -13,5 +14,6 @@ pub use config::ReadConfig;
 pub use filters::{Filters, Fresh, Told as ToldSoFar};
 pub use hedge::{HedgeConfig, Hedging, Spent};
 pub use logs::{Blocks, Edge, LogFilter, Split, TooLarge};
+pub use lookup::{Absent, Lookup, Opinion, Opinions};
 pub use mark::{Height, Mark};
 pub use read::{Done, Holding, Read, ReadDepth, Step, Told};

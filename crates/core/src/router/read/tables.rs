@@ -76,7 +76,9 @@ fn the_frontier() {
     rows.push(row("two without an origin, both late by 1 s", &["one", "two"], {
         run(&mut pool(&[Role::Read; 2], begun), next, |_, at| late(at), begun)
     }));
-    check(&rows, &expect![[r#"
+    check(
+        &rows,
+        &expect![[r#"
 
         there                                       origin 1  second 0  third 0       1 ms  answer
         the origin is late by 1 s                   origin 6  second 0  third 0    1556 ms  answer
@@ -89,7 +91,8 @@ fn the_frontier() {
         the head is not known                       origin 1  second 1  third 0       2 ms  answer
         one endpoint, late by 1 s                   single 6    1556 ms  answer
         two without an origin, both late by 1 s     one 6  two 5    1561 ms  answer
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -129,7 +132,9 @@ fn the_deep() {
         run(&mut pool, (kind, first), |_, _| Says::Data, begun);
         rows.push(row(case, &names[..2], run(&mut pool, (kind, 5), |_, _| says, begun)));
     }
-    check(&rows, &expect![[r#"
+    check(
+        &rows,
+        &expect![[r#"
 
         state, tip                                  pruned 1  pruned 0  archive 0       1 ms  answer
         state, the first's lowest                   pruned 1  pruned 0  archive 0       1 ms  answer
@@ -161,5 +166,6 @@ fn the_deep() {
         logs, old, again                            pruned 0  pruned 0  archive 1       1 ms  answer
         state, old, nobody has it                   pruned 1  pruned 1       2 ms  pruned: 5, held from 9000
         block, old, nobody has it                   pruned 1  pruned 1       2 ms  the miss
-    "#]]);
+    "#]],
+    );
 }
