@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, num::NonZeroU32, time::Duration};
 
 use alloy::primitives::B256;
 use backstay_core::{
-    EndpointName, Error, Result,
+    BlockRef, EndpointName, Error, Result,
     endpoint::{Budget, Member, PoolConfig, Role},
     failure::{Classifier, Row},
     router::{Declared, ReadConfig},
@@ -102,6 +102,10 @@ impl fmt::Debug for EndpointConfig {
 pub struct ProviderConfig {
     /// The hash of block 0 (E1). Default: what the journal recorded, else what most endpoints serve.
     pub genesis: Option<B256>,
+    /// A block of the right chain, `{ number = .., hash = ".." }`, that tells the history of an endpoint that no longer
+    /// holds block 0 (E1). Default: a finalized block of an endpoint that is identified; where there is none, such an
+    /// endpoint is read from last, and never sent to.
+    pub checkpoint: Option<BlockRef>,
     /// The longest that one attempt at one endpoint may take (R8). Default 20 s.
     #[serde(with = "humantime_serde")]
     pub attempt_timeout: Duration,
@@ -143,6 +147,7 @@ impl Default for ProviderConfig {
     fn default() -> Self {
         Self {
             genesis: None,
+            checkpoint: None,
             attempt_timeout: Duration::from_secs(20),
             operation_timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(30),

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::{
     config::{EndpointConfig, ProviderConfig},
     endpoints::{Endpoints, Shared, now, time_of_day},
-    track::track,
+    track::{Branch, track},
 };
 
 /// How many different heights the branch is compared at.
@@ -34,6 +34,13 @@ pub(crate) struct Facts {
     /// `None` where it no longer holds block 0.
     pub(crate) genesis: Option<B256>,
     pub(crate) head: Header,
+}
+
+impl Facts {
+    /// Whether it no longer holds block 0, where its hash is known: something else has to tell its history.
+    pub(crate) fn lacks(&self, genesis: Option<B256>) -> bool {
+        self.genesis.is_none() && genesis.is_some()
+    }
 }
 
 impl Endpoints {
@@ -92,6 +99,7 @@ impl Shared {
         let genesis = self.agree_on_genesis(&mut known, recorded, &mut why)?;
         // Set once: `connect` runs this once.
         let _ = self.genesis.set(genesis);
+        let lacking = self.set_aside(&mut known, genesis, &mut why).await;
         self.pool().tell_time(now(), time_of_day());
         for (id, facts) in &known {
             self.pool().on_head(*id, facts.head, now());
@@ -100,6 +108,26 @@ impl Shared {
         for (id, _) in &known {
             self.identified(*id, Identity::Verified);
         }
+        for (id, facts) in &lacking {
+            self.pool().on_head(*id, facts.head, now());
+            // The tracker looks again, and at its branch, where nothing tells now.
+            let identity = self.history_of(*id).await.unwrap_or(Identity::Unverified);
+            let identity = match (identity, self.branch_of(*id, facts.head).await) {
+                (Identity::Verified, Ok(Branch::Other(wrong))) => Identity::Wrong(wrong),
+                (Identity::Verified, Ok(Branch::Undecided) | Err(_)) => Identity::Unverified,
+                (identity, _) => identity,
+            };
+            match &identity {
+                Identity::Wrong(wrong) => why.push(format!("{}: {wrong}", self.name(*id))),
+                Identity::Unverified => why.push(format!(
+                    "{}: it no longer holds block 0, and nothing else tells its history; set `provider.checkpoint` \
+                     to a block that it holds",
+                    self.name(*id)
+                )),
+                Identity::Verified | Identity::Unknown => {}
+            }
+            self.identified(*id, identity);
+        }
         if let Some((id, facts)) = known.iter().max_by_key(|(_, facts)| facts.head.number) {
             let below = facts.head.number.saturating_sub(BASELINE);
             if let Ok(Some(header)) = self.header(*id, &format!("\"0x{below:x}\"")).await {
@@ -107,6 +135,36 @@ impl Shared {
             }
         }
         self.someone(why)
+    }
+
+    /// Takes out those that no longer hold block 0, where its hash is known, and do not hold the configured checkpoint
+    /// either: they have no say on the branch.
+    async fn set_aside(
+        &self,
+        known: &mut Vec<(EndpointId, Facts)>,
+        genesis: Option<B256>,
+        why: &mut Vec<String>,
+    ) -> Vec<(EndpointId, Facts)> {
+        let mut lacking = Vec::new();
+        for (id, facts) in std::mem::take(known) {
+            if !facts.lacks(genesis) {
+                known.push((id, facts));
+                continue;
+            }
+            let told = match self.config.checkpoint {
+                Some(_) => self.history_of(id).await.unwrap_or(Identity::Unverified),
+                None => Identity::Unverified,
+            };
+            match told {
+                Identity::Verified => known.push((id, facts)),
+                Identity::Wrong(wrong) => {
+                    why.push(format!("{}: {wrong}", self.name(id)));
+                    self.identified(id, Identity::Wrong(wrong));
+                }
+                Identity::Unverified | Identity::Unknown => lacking.push((id, facts)),
+            }
+        }
+        lacking
     }
 
     /// Asks every endpoint who it is. Once one has answered, the others are waited for only a little longer:
@@ -141,19 +199,19 @@ impl Shared {
         (known, why)
     }
 
-    /// An error unless an endpoint is verified.
+    /// An error unless an endpoint can be asked.
     fn someone(&self, why: Vec<String>) -> Result<()> {
-        let (verified, wrong, all) = {
+        let (usable, wrong, all) = {
             let pool = self.pool();
             let count =
                 |pick: fn(&Identity) -> bool| pool.ids().filter(|id| pick(pool.get(*id).identity())).count();
             (
-                count(|identity| *identity == Identity::Verified),
+                count(|identity| matches!(identity, Identity::Verified | Identity::Unverified)),
                 count(|identity| matches!(identity, Identity::Wrong(_))),
                 pool.ids().count(),
             )
         };
-        if verified > 0 {
+        if usable > 0 {
             for reason in &why {
                 tracing::warn!(%reason, "an endpoint is not in use");
             }

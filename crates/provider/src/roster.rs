@@ -172,6 +172,19 @@ impl Shared {
             if let Some(wrong) = self.mismatch(&facts, genesis) {
                 return Err(wrong_chain(&name, &wrong));
             }
+            if facts.lacks(genesis) {
+                match self.history_of(id).await {
+                    Ok(Identity::Verified) => {}
+                    Ok(Identity::Wrong(why)) => return Err(wrong_chain(&name, &why)),
+                    Ok(Identity::Unverified | Identity::Unknown) => {
+                        return Err(not_replaced(
+                            &name,
+                            "it no longer holds block 0, and nothing else tells its history",
+                        ));
+                    }
+                    Err(verdict) => return Err(not_replaced(&name, verdict.label())),
+                }
+            }
             match self.branch_of(id, facts.head).await {
                 Ok(Branch::Same) => {
                     let mut pool = self.pool();

@@ -10,6 +10,7 @@ use std::{
 
 use alloy::primitives::B256;
 use backstay_core::{
+    BlockRef,
     endpoint::{EndpointId, Header, Identity},
     failure::Verdict,
 };
@@ -22,6 +23,11 @@ use serde::Deserialize;
 use tokio::sync::Notify;
 
 use crate::endpoints::{Shared, now, time_of_day};
+
+/// How many endpoints a branch is held against: more would make the cost of a large pool grow with its square.
+const BRANCH_PEERS: usize = 8;
+/// How many endpoints are asked for a finalized block that tells the history of one without block 0.
+const FINALITY_PEERS: usize = 3;
 
 /// Asks every endpoint for its head until the pool is gone; those that are added later too.
 pub(crate) async fn track(shared: Weak<Shared>, roster: Arc<Notify>) {
@@ -48,7 +54,7 @@ pub(crate) async fn track(shared: Weak<Shared>, roster: Arc<Notify>) {
 /// Looks at one endpoint until it is removed, or the pool is gone.
 async fn watch(shared: Weak<Shared>, id: EndpointId) -> EndpointId {
     let mut checked = now();
-    // How many looks in a row found it to be wrong.
+    // How many looks in a row found it to be wrong, or nothing that tells.
     let mut wrong = 0;
     loop {
         let Some(wait) = shared.upgrade().map(|shared| shared.until_next_look(id, wrong)) else { return id };
@@ -60,8 +66,8 @@ async fn watch(shared: Weak<Shared>, id: EndpointId) -> EndpointId {
         checked = shared.look(id, checked).await;
         shared.notice_standing(id);
         wrong = match shared.pool().get(id).identity() {
-            Identity::Wrong(_) => wrong + 1,
-            Identity::Verified | Identity::Unverified | Identity::Unknown => 0,
+            Identity::Wrong(_) | Identity::Unverified => wrong + 1,
+            Identity::Verified | Identity::Unknown => 0,
         };
     }
 }
@@ -128,7 +134,7 @@ impl Shared {
         }
         match self.check_identity(id, header).await {
             Ok(Some(identity)) => {
-                if identity == Identity::Verified {
+                if matches!(identity, Identity::Verified | Identity::Unverified) {
                     self.pool().on_head(id, header, now());
                 }
                 self.identified(id, identity);
@@ -154,6 +160,14 @@ impl Shared {
         if let Some(wrong) = self.mismatch(&facts, genesis) {
             return Ok(Some(Identity::Wrong(wrong)));
         }
+        if facts.lacks(genesis) {
+            match self.history_of(id).await? {
+                Identity::Verified => {}
+                other @ (Identity::Unknown | Identity::Unverified | Identity::Wrong(_)) => {
+                    return Ok(Some(other));
+                }
+            }
+        }
         Ok(match self.branch_of(id, head).await? {
             Branch::Same => Some(Identity::Verified),
             Branch::Other(why) => Some(Identity::Wrong(why)),
@@ -161,14 +175,22 @@ impl Shared {
         })
     }
 
-    /// Holds an endpoint's branch against every identified endpoint's, each at the highest block that both
-    /// have: as the other shows it now, or as it last showed it, because an outage proves nothing.
+    /// Holds an endpoint's branch against those of some identified endpoints, each at the highest block that both
+    /// have: as the tracker has seen it, which costs nothing and outlasts an outage; as the other shows it now, where
+    /// that is not known or contradicts.
     pub(crate) async fn branch_of(&self, id: EndpointId, head: Header) -> Result<Branch, Verdict> {
         let others: Vec<(EndpointId, Header)> = {
             let pool = self.pool();
             let verified =
                 |other: &EndpointId| *other != id && *pool.get(*other).identity() == Identity::Verified;
-            pool.ids().filter(verified).filter_map(|other| Some((other, pool.get(other).head()?))).collect()
+            let mut others: Vec<_> = pool
+                .ids()
+                .filter(verified)
+                .filter_map(|other| Some((other, pool.get(other).head()?)))
+                .collect();
+            others.sort_by_key(|(other, _)| !pool.get(*other).is_well());
+            others.truncate(BRANCH_PEERS);
+            others
         };
         if others.is_empty() {
             // There is nobody to be held against, and never was: the chain id and block 0 must do.
@@ -176,23 +198,35 @@ impl Shared {
         }
         let (mut with, mut against) = (1, 0);
         let mut why = String::new();
+        let mut mine = vec![head.block()];
         for (other, other_head) in others {
             let height = head.number.min(other_head.number);
-            let remembered = self.pool().get(other).block_at_most(height);
-            let theirs = match self.header(other, &format!("\"0x{height:x}\"")).await {
+            let seen = self.pool().get(other).block_at_most(height);
+            let fresh = async || match self.header(other, &format!("\"0x{height:x}\"")).await {
                 Ok(Some(header)) => Some(header.block()),
-                Ok(None) | Err(_) => remembered,
+                Ok(None) | Err(_) => None,
             };
-            let Some(theirs) = theirs else { continue };
-            let Some(mine) = self.header(id, &format!("\"0x{:x}\"", theirs.number)).await? else { continue };
-            if mine.hash == theirs.hash {
+            let theirs = match seen {
+                Some(seen) => Some(seen),
+                None => fresh().await,
+            };
+            let Some(mut theirs) = theirs else { continue };
+            let Some(mut own) = self.block_of(id, theirs.number, &mut mine).await? else { continue };
+            if own.hash != theirs.hash
+                && seen.is_some()
+                && let Some(now) = fresh().await
+            {
+                // A reorganisation since it was last looked at, perhaps.
+                theirs = now;
+                let Some(again) = self.block_of(id, theirs.number, &mut mine).await? else { continue };
+                own = again;
+            }
+            if own.hash == theirs.hash {
                 with += 1;
             } else {
                 against += 1;
-                why = format!(
-                    "another branch: its block {} is {}, not {}",
-                    mine.number, mine.hash, theirs.hash
-                );
+                why =
+                    format!("another branch: its block {} is {}, not {}", own.number, own.hash, theirs.hash);
             }
         }
         Ok(match (with, against) {
@@ -200,6 +234,62 @@ impl Shared {
             (with, against) if with > 1 && with > against => Branch::Same,
             _ => Branch::Undecided,
         })
+    }
+}
+
+impl Shared {
+    /// An endpoint's block at a height; asked for once.
+    async fn block_of(
+        &self,
+        id: EndpointId,
+        number: u64,
+        known: &mut Vec<BlockRef>,
+    ) -> Result<Option<BlockRef>, Verdict> {
+        if let Some(block) = known.iter().find(|block| block.number == number) {
+            return Ok(Some(*block));
+        }
+        let block = self.header(id, &format!("\"0x{number:x}\"")).await?.map(|header| header.block());
+        known.extend(block);
+        Ok(block)
+    }
+
+    /// Whether an endpoint that no longer holds block 0 is of the right history (E1): by the configured checkpoint,
+    /// else by the finalized block of an endpoint that is identified. `Unverified` where neither is held.
+    pub(crate) async fn history_of(&self, id: EndpointId) -> Result<Identity, Verdict> {
+        let held_against = async |right: BlockRef, whence: &str| {
+            let shown = match self.header(id, &format!("\"0x{:x}\"", right.number)).await {
+                Ok(shown) => shown,
+                Err(Verdict::Missing { .. } | Verdict::NotYet | Verdict::Unclassified) => None,
+                Err(other) => return Err(other),
+            };
+            Ok(shown.map(|shown| match shown.hash == right.hash {
+                true => Identity::Verified,
+                false => Identity::Wrong(format!(
+                    "another history: its block {} is {}, not {} as is {whence}",
+                    right.number, shown.hash, right.hash
+                )),
+            }))
+        };
+        if let Some(checkpoint) = self.config.checkpoint
+            && let Some(identity) = held_against(checkpoint, "configured as `checkpoint`").await?
+        {
+            return Ok(identity);
+        }
+        let others: Vec<EndpointId> = {
+            let pool = self.pool();
+            pool.ids()
+                .filter(|other| *other != id && pool.get(*other).is_well())
+                .take(FINALITY_PEERS)
+                .collect()
+        };
+        for other in others {
+            if let Ok(Some(finalized)) = self.header(other, "\"finalized\"").await
+                && let Some(identity) = held_against(finalized.block(), "finalized elsewhere").await?
+            {
+                return Ok(identity);
+            }
+        }
+        Ok(Identity::Unverified)
     }
 }
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use backstay::{
-    Client, EndpointConfig, ErrorKind,
+    BlockRef, Client, EndpointConfig, ErrorKind, Standing,
     alloy::{network::Ethereum, providers::Provider, signers::local::PrivateKeySigner},
 };
-use backstay_testkit::{Anvil, Fleet, Program};
+use backstay_testkit::{Action, Anvil, Fleet, Program, Rule};
 use e2e::fleets::used_after;
 use serde_json::json;
 
@@ -189,4 +189,81 @@ async fn an_endpoint_that_turns_into_another_chain_is_left() {
     .await;
     tap.lead_to(stage.chain.url());
     eventually("it is in use again", async || status(&client, "turned").excluded.is_none()).await;
+}
+
+/// An endpoint that no longer holds block 0.
+fn without_block_0() -> Program {
+    let first = Rule::on("eth_getBlockByNumber").when(|call| call.params[0] == "0x0");
+    first.then(Action::RpcResult(json!(null))).into()
+}
+
+async fn hash_of(stage: &Stage, number: &str) -> backstay::alloy::primitives::B256 {
+    let block = stage.rpc("eth_getBlockByNumber", json!([number, false])).await;
+    serde_json::from_value(block["hash"].clone()).expect("a hash")
+}
+
+#[tokio::test]
+async fn one_that_holds_no_block_0_is_read_from_last_and_not_sent_to_until_something_tells_its_history() {
+    let stage = Stage::new().await;
+    let fleet = stage.fleet([("pruned", without_block_0()), ("right", Program::new())]).await;
+    let signer = stage.account().await;
+    let client = stage.client(&fleet, &signer).await;
+    assert_eq!(status(&client, "pruned").standing, Standing::Unverified);
+    says(&status(&client, "pruned").excluded.expect("it is left out"), &["block 0", "checkpoint"]);
+    let mark = fleet.mark();
+    stage.registered(&client, "a").await;
+    assert_eq!(used_after(&fleet, mark, "pruned"), Vec::<String>::new());
+    fleet.endpoint("right").kill().await;
+    eventually("it is asked when nobody else answers", async || block_number(&client).await.is_ok()).await;
+    fleet.endpoint("right").revive().await.expect("the port is ours");
+
+    // Sixty-four blocks on, the chain has a finalized block that both hold.
+    stage.chain.mine(70).await.expect("anvil mines");
+    eventually("the finalized block tells", async || status(&client, "pruned").standing == Standing::Serving)
+        .await;
+}
+
+#[tokio::test]
+async fn a_configured_checkpoint_tells_the_history_of_one_that_holds_no_block_0() {
+    let stage = Stage::new().await;
+    let fleet = stage.fleet([("pruned", without_block_0())]).await;
+    let mut config = stage.config(&fleet);
+    config.provider.genesis = Some(hash_of(&stage, "0x0").await);
+    let connect = async |config| within(Client::builder(config).connect()).await;
+    let client = connect(config.clone()).await.expect("it may be read from");
+    assert_eq!(status(&client, "pruned").standing, Standing::Unverified);
+    block_number(&client).await.expect("it is all there is");
+    drop(client);
+
+    let right = BlockRef { number: 1, hash: hash_of(&stage, "0x1").await };
+    config.provider.checkpoint = Some(right);
+    let client = connect(config.clone()).await.expect("it is of this chain");
+    assert_eq!(status(&client, "pruned").standing, Standing::Serving);
+    drop(client);
+
+    config.provider.checkpoint = Some(BlockRef { number: 2, ..right });
+    let error = connect(config).await.expect_err("it is another chain");
+    assert_eq!(error.kind(), &ErrorKind::WrongChain, "{error}");
+    says(&error, &["block 2", "checkpoint"]);
+}
+
+#[tokio::test]
+async fn a_head_of_the_future_is_not_believed_and_its_endpoint_not_used() {
+    let stage = Stage::new().await;
+    let fleet = stage.sound().await;
+    let client = stage.reader(&fleet).await;
+    let number = stage.chain.head().await.expect("anvil answers") + 1_000;
+    let mut forged = stage.rpc("eth_getBlockByNumber", json!(["latest", false])).await;
+    forged["number"] = json!(format!("0x{number:x}"));
+    forged["timestamp"] = json!("0xffffffff");
+    let latest = Rule::on("eth_getBlockByNumber").when(|call| call.params[0] == "latest");
+    fleet.endpoint("primary").set(latest.then(Action::RpcResult(forged)));
+    eventually("it is not believed", async || status(&client, "primary").standing == Standing::Doubted).await;
+    says(&client.status().degraded.join("; "), &["the head of primary", "ahead of the clock"]);
+    assert!(client.status().frontier.expect("there is one").number < number);
+    assert_eq!(status(&client, "second").standing, Standing::Serving, "it is not the stale one");
+    let mark = fleet.mark();
+    block_number(&client).await.expect("the second answers");
+    assert_eq!(used_after(&fleet, mark, "primary"), Vec::<String>::new());
+    fleet.endpoint("primary").heal();
 }
