@@ -20,7 +20,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
         &["backstay-core", "backstay-provider", "backstay-journal", "backstay-tx", "backstay-recovery"],
     ),
     ("backstay-testkit", &["backstay"]),
-    ("e2e", &["backstay", "backstay-testkit"]),
+    ("e2e", &["backstay", "backstay-provider", "backstay-testkit"]),
     ("examples", &["backstay", "backstay-testkit"]),
     ("xtask", &["e2e"]),
 ];

@@ -1,43 +1,33 @@
-//! Measures reads against raw alloy, as ratios in one run: `cargo xtask bench`.
+//! Measures reads beside raw alloy, as ratios in one run: `cargo xtask bench`.
 //!
-//! A server in a process of its own answers from memory. Raw alloy and each candidate take turns, slice by slice,
-//! so that whatever else the machine does meets both.
+//! Servers in processes of their own answer from memory. The candidates take turns, slice by slice, so that whatever
+//! else the machine does meets all of them; what is told is the median of the ratios within each round.
 
+mod candidate;
 mod measure;
 mod server;
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, path::PathBuf};
 
-use alloy::{
-    network::Ethereum,
-    providers::{DynProvider, Provider, ProviderBuilder, RootProvider},
-    rpc::client::RpcClient,
-    transports::{http::Http, layers::FallbackLayer},
-};
+use alloy::providers::DynProvider;
 use anyhow::{Context, bail};
-use backstay::{Client, Config, EndpointConfig};
-use serde_json::json;
-use tower::ServiceBuilder;
-use url::Url;
+use backstay::Config;
+use serde_json::{Value, json};
 
 use crate::{
-    measure::{Compared, compare},
-    server::{Fault, Server},
+    candidate::{Candidate, Farm, Hedged},
+    measure::{Slice, Spread, percentile, slice},
 };
 
 #[global_allocator]
 static ALLOCATOR: &stats_alloc::StatsAlloc<std::alloc::System> = &stats_alloc::INSTRUMENTED_SYSTEM;
 
-/// What is compared with raw alloy.
-struct Case {
-    name: String,
-    provider: DynProvider,
-    tasks: usize,
-    /// The servers that its calls go to, to count them.
-    servers: Vec<usize>,
-    /// Keeps the client alive.
-    _client: Option<Client>,
-}
+/// How many are asked for at once.
+const CONCURRENCIES: [usize; 2] = [1, 64];
+
+/// The order of the candidates beside raw alloy.
+const RAW: usize = 0;
+const HEALTHY: usize = 3;
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -46,88 +36,125 @@ fn main() -> anyhow::Result<()> {
     {
         return server::serve(rest.first().context("no fault is named")?);
     }
-    let (mut json, mut only) = (None, String::new());
-    for pair in arguments.chunks(2) {
-        match pair {
-            [flag, path] if flag == "--json" => json = Some(PathBuf::from(path)),
-            [flag, part] if flag == "--case" => only.clone_from(part),
-            other => bail!("unknown arguments {other:?}; there are --json FILE and --case PART-OF-NAME"),
-        }
-    }
+    let json = match arguments.as_slice() {
+        [] => None,
+        [flag, path] if flag == "--json" => Some(PathBuf::from(path)),
+        other => bail!("unknown arguments {other:?}; there is --json FILE"),
+    };
     measure::pin_to(1);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run(json, &only))
-}
-
-async fn run(json: Option<PathBuf>, only: &str) -> anyhow::Result<()> {
-    let mut servers = Vec::new();
-    for _ in 0..64 {
-        servers.push(Server::start(Fault::None)?);
-    }
-    let dead = Server::start(Fault::Dead)?;
-    let hung = Server::start(Fault::Hung)?;
-    let url = |index: usize| servers[index].url();
-    let raw = RootProvider::<Ethereum>::new(RpcClient::new(Http::new(url(0)), true)).erased();
-
-    let mut cases = Vec::new();
-    for tasks in [1, 64] {
-        let three: Vec<Url> = (0..3).map(url).collect();
-        let transports: Vec<_> = three.iter().cloned().map(Http::new).collect();
-        let fallback = ServiceBuilder::new().layer(FallbackLayer::default()).service(transports);
-        cases.push(Case {
-            name: format!("fallback-layer, {tasks} at once"),
-            provider: ProviderBuilder::default().connect_client(RpcClient::new(fallback, true)).erased(),
-            tasks,
-            servers: vec![0, 1, 2],
-            _client: None,
-        });
-        for (name, endpoints) in [
-            ("1 endpoint", vec![url(0)]),
-            ("3 endpoints", three.clone()),
-            ("64 endpoints", (0..64).map(url).collect()),
-            ("3 endpoints, primary dead", vec![dead.url(), url(0), url(1)]),
-            ("3 endpoints, primary hung", vec![hung.url(), url(0), url(1)]),
-        ] {
-            let client = connect(&endpoints).await.with_context(|| name.to_owned())?;
-            cases.push(Case {
-                name: format!("backstay, {name}, {tasks} at once"),
-                provider: client.provider::<Ethereum>().erased(),
-                tasks,
-                servers: (0..endpoints.len()).collect(),
-                _client: Some(client),
-            });
-        }
-    }
-
-    let mut results = Vec::new();
-    println!("{:42} {:>7} {:>15} {:>7} {:>7} {:>9}", "case", "rate", "95 %", "cpu", "allocs", "upstream");
-    for case in cases.iter().filter(|case| case.name.contains(only)) {
-        let counted = || case.servers.iter().map(|index| servers[*index].reads()).sum::<u64>();
-        let compared = compare(&raw, &case.provider, case.tasks, counted, ALLOCATOR).await?;
-        let Compared { ratio, low, high, cpu, allocs, upstream } = compared;
-        println!(
-            "{:42} {ratio:7.3} {:>15} {cpu:7.3} {allocs:7.3} {upstream:9.3}",
-            case.name,
-            format!("{low:.3}..{high:.3}")
-        );
-        results.push(json!({
-            "name": case.name, "ratio_to_raw": ratio, "ci_low": low, "ci_high": high, "cpu_ratio": cpu,
-            "upstream_calls_per_call": upstream, "allocs_ratio": allocs,
-        }));
-    }
+    let results = runtime.block_on(run())?;
     if let Some(path) = json {
-        let text = serde_json::to_string_pretty(&json!({ "cases": results }))? + "\n";
+        let text = serde_json::to_string_pretty(&results)? + "\n";
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
 }
 
-/// A client in its default configuration, its tracker running.
-async fn connect(endpoints: &[Url]) -> backstay::Result<Client> {
-    let endpoint = |(index, url): (usize, &Url)| EndpointConfig::new(format!("e{index}"), url.as_str());
-    let endpoints = endpoints.iter().enumerate().map(endpoint).collect();
-    let client = Client::builder(Config::new(server::CHAIN_ID, endpoints)).connect().await?;
-    // A hung primary is known to be hung "since before".
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    Ok(client)
+async fn run() -> anyhow::Result<Value> {
+    let farm = Farm::start()?;
+    let (mut cases, mut pairs, mut tails) = (Vec::new(), Vec::new(), Vec::new());
+    println!(
+        "{:44} {:>7} {:>15} {:>7} {:>7} {:>9}",
+        "beside raw alloy", "rate", "95 %", "cpu", "allocs", "upstream"
+    );
+    for tasks in CONCURRENCIES {
+        let candidates = candidate::beside_raw(&farm).await?;
+        let rounds = measure::rounds(&candidates, &farm, tasks, ALLOCATOR).await?;
+        for (index, candidate) in candidates.iter().enumerate().skip(RAW + 1) {
+            cases.push(beside_raw(&format!("{}, {tasks} at once", candidate.name), &rounds, index));
+        }
+        for (index, candidate) in candidates.iter().enumerate().skip(HEALTHY + 1) {
+            let name = format!("{} / {}, {tasks} at once", candidate.name, candidates[HEALTHY].name);
+            pairs.push((
+                name,
+                Spread::of(rounds.iter().map(|round| round[index].rate() / round[HEALTHY].rate())),
+            ));
+        }
+    }
+    for tasks in CONCURRENCIES {
+        let name = format!("64 endpoints / 3 endpoints, {tasks} at once");
+        pairs.push((name, many_beside_few(&farm, tasks).await?));
+    }
+    println!("\n{:44} {:>7} {:>15}", "one beside the other", "rate", "95 %");
+    for (name, Spread { median, low, high }) in &pairs {
+        println!("{name:44} {median:7.3} {:>15}", format!("{low:.3}..{high:.3}"));
+    }
+    println!("\n{:44} {:>7} {:>15} {:>9}", "hedged / not hedged", "p99", "95 %", "upstream");
+    for tasks in [4, 64] {
+        tails.push(slow_tail(&farm, tasks).await?);
+    }
+    let pair = |(name, spread): &(String, Spread)| json!({ "name": name, "ratio": spread.median, "ci_low": spread.low, "ci_high": spread.high });
+    Ok(json!({ "cases": cases, "pairs": pairs.iter().map(pair).collect::<Vec<_>>(), "tails": tails }))
+}
+
+fn beside_raw(name: &str, rounds: &[Vec<Slice>], index: usize) -> Value {
+    let ratio = |of: fn(&Slice) -> f64| {
+        Spread::of(rounds.iter().map(move |round| of(&round[index]) / of(&round[RAW])))
+    };
+    let Spread { median, low, high } = ratio(Slice::rate);
+    let (cpu, allocs) =
+        (ratio(|slice| slice.cpu / slice.calls).median, ratio(|slice| slice.allocs / slice.calls).median);
+    let total = |of: fn(&Slice) -> f64| rounds.iter().map(|round| of(&round[index])).sum::<f64>();
+    let upstream = total(|slice| slice.reached) / total(|slice| slice.calls);
+    println!(
+        "{name:44} {median:7.3} {:>15} {cpu:7.3} {allocs:7.3} {upstream:9.3}",
+        format!("{low:.3}..{high:.3}")
+    );
+    json!({
+        "name": name, "ratio_to_raw": median, "ci_low": low, "ci_high": high, "cpu_ratio": cpu,
+        "upstream_calls_per_call": upstream, "allocs_ratio": allocs,
+    })
+}
+
+/// Each slice with a client of its own, so that what one does in the background does not burden the other.
+async fn many_beside_few(farm: &Farm, tasks: usize) -> anyhow::Result<Spread> {
+    let mut ratios = Vec::new();
+    let alone = async |endpoints: usize| -> anyhow::Result<f64> {
+        let candidate =
+            Candidate::backstay(&format!("{endpoints} endpoints"), farm.sound(endpoints), Config::new)
+                .await?;
+        // Connections are made, caches are warm.
+        slice(&candidate.provider, tasks, ALLOCATOR).await?;
+        Ok(slice(&candidate.provider, tasks, ALLOCATOR).await?.rate())
+    };
+    for round in 0..measure::ROUNDS {
+        ratios.push(match round % 2 {
+            0 => {
+                let few = alone(3).await?;
+                alone(64).await? / few
+            }
+            _ => alone(64).await? / alone(3).await?,
+        });
+    }
+    Ok(Spread::of(ratios.into_iter()))
+}
+
+/// The slow tail of a primary, hedged and not.
+async fn slow_tail(farm: &Farm, tasks: usize) -> anyhow::Result<Value> {
+    let plain = Candidate::slow_tail(farm, Hedged::No).await?;
+    let hedged = Candidate::slow_tail(farm, Hedged::Yes).await?;
+    let p99 = async |provider: &DynProvider| {
+        anyhow::Ok(percentile(measure::latencies(provider, tasks).await?, 0.99))
+    };
+    let (mut ratios, mut calls) = (Vec::new(), 0.0);
+    // What is slow is known by then.
+    p99(&hedged.provider).await?;
+    let before = farm.reads(&hedged.servers);
+    for _ in 0..measure::ROUNDS {
+        let without = p99(&plain.provider).await?;
+        let with = p99(&hedged.provider).await?;
+        ratios.push(with / without);
+        calls += measure::TAIL_CALLS as f64;
+    }
+    // The primary answers both; what the plain client asked of it is not the hedged one's.
+    let reached = farm.reads(&hedged.servers) - before;
+    let upstream = (reached as f64 - calls) / calls;
+    let Spread { median, low, high } = Spread::of(ratios.into_iter());
+    let name = format!("slow tail, {tasks} at once");
+    println!("{name:44} {median:7.3} {:>15} {upstream:9.3}", format!("{low:.3}..{high:.3}"));
+    Ok(json!({
+        "name": name, "p99_ratio_to_unhedged": median, "ci_low": low, "ci_high": high,
+        "upstream_calls_per_call": upstream,
+    }))
 }

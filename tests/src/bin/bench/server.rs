@@ -95,6 +95,10 @@ impl Server {
         format!("http://127.0.0.1:{}/", self.port).parse().expect("a port makes a URL")
     }
 
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+
     /// How many of the measured reads it has answered.
     pub(crate) fn reads(&self) -> u64 {
         let ask = || -> std::io::Result<u64> {
@@ -143,13 +147,13 @@ async fn converse(mut stream: TcpStream, fault: Fault, reads: Rc<Cell<u64>>) -> 
         if stream.read_buf(&mut request).await? == 0 {
             return Ok(());
         }
-        if fault == Fault::Hung {
-            return std::future::pending().await;
-        }
         if request.starts_with(b"GET") {
             let count = reads.get().to_string();
             let text = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{count}", count.len());
             return stream.write_all(text.as_bytes()).await;
+        }
+        if fault == Fault::Hung {
+            return std::future::pending().await;
         }
         let Some(body) = whole(&request) else { continue };
         let late = answer(body, fault, &reads, &mut reply);
