@@ -12,12 +12,14 @@
 //! | [`session`] | how a read is fenced at a block, and what a session did |
 //! | [`recovery`] | what a failure leads to, and what a plan may do |
 //! | [`tx`] | the records of an intent, their fold, and what is due |
+//! | [`limits`] | what a duration in a configuration may be |
 //! | [`units`] | newtypes shared by all rooms |
 //! | [`error`] | the error that users see |
 
 pub mod endpoint;
 pub mod error;
 pub mod failure;
+pub mod limits;
 pub mod recovery;
 pub mod router;
 pub mod session;

@@ -165,51 +165,6 @@ impl Default for ProviderConfig {
 }
 
 impl ProviderConfig {
-    /// Checks the values against each other.
-    ///
-    /// # Errors
-    ///
-    /// A configuration error that names the key.
-    pub fn validate(&self) -> Result<()> {
-        let positive = [
-            ("attempt_timeout", self.attempt_timeout),
-            ("operation_timeout", self.operation_timeout),
-            ("connect_timeout", self.connect_timeout),
-            ("identity_recheck", self.identity_recheck),
-            ("head_poll", self.head_poll.unwrap_or(Duration::MAX)),
-            ("pool.block_time", self.pool.block_time.unwrap_or(Duration::MAX)),
-            ("pool.breaker.cooldown", self.pool.breaker.cooldown),
-            ("pool.breaker.half_life", self.pool.breaker.half_life),
-            ("read.frontier_retry_timeout", self.read.frontier_retry_timeout),
-        ];
-        if let Some((key, _)) = positive.iter().find(|(_, value)| value.is_zero()) {
-            return Err(Error::config(format!("`{key}` is zero; give it a duration such as \"2s\"")));
-        }
-        if self.pool.breaker.max_cooldown < self.pool.breaker.cooldown {
-            return Err(Error::config("`pool.breaker.max_cooldown` is below `pool.breaker.cooldown`"));
-        }
-        if let Some(hedge) = self.read.hedge {
-            if !(1..=99).contains(&hedge.percentile) {
-                return Err(Error::config(
-                    "`read.hedge.percentile` is not between 1 and 99; 90 is the default",
-                ));
-            }
-            if !(1..=100).contains(&hedge.budget) {
-                return Err(Error::config(
-                    "`read.hedge.budget` is not between 1 and 100 percent; leave `read.hedge` out to hedge nothing",
-                ));
-            }
-        }
-        if self.max_reply == 0 {
-            return Err(Error::config("`max_reply` is zero; no reply would be read"));
-        }
-        if self.pool.breaker.faults == 0 {
-            return Err(Error::config("`pool.breaker.faults` is zero; the breaker would never close"));
-        }
-        self.classifier()?;
-        Ok(())
-    }
-
     /// The classifier with the operator's rows.
     pub(crate) fn classifier(&self) -> Result<Classifier> {
         Classifier::with_rows(self.rows.clone())

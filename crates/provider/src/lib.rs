@@ -19,6 +19,7 @@
 //! | `send` | one signed transaction, with its three outcomes |
 //! | `session` | a line of dependent reads: pin, fence, trail |
 
+mod check;
 mod code;
 mod config;
 mod connect;

@@ -10,6 +10,7 @@ use alloy::primitives::{Address, Bytes, U256};
 use backstay_core::{
     Delivery, EndpointName, Error, ErrorKind, Result, Retry,
     failure::Verdict,
+    limits::{Zero, durations},
     recovery::{Diagnosis, Failure, LastRound, RoundVerdict, admit_round, authorise},
     session::What,
     tx::{Check, Due, Inclusion, Outcome, PlanStep, Record, StepId},
@@ -40,6 +41,17 @@ pub struct RecoveryConfig {
 impl Default for RecoveryConfig {
     fn default() -> Self {
         Self { max_rounds: 2, plan_timeout: Duration::from_secs(60) }
+    }
+}
+
+impl RecoveryConfig {
+    /// Checks the values.
+    ///
+    /// # Errors
+    ///
+    /// A configuration error that names the key.
+    pub fn validate(&self) -> Result<()> {
+        durations([("recovery.plan_timeout", self.plan_timeout, Zero::Refused)])
     }
 }
 

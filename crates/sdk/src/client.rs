@@ -243,7 +243,7 @@ impl Builder {
     /// [`ErrorKind::WrongChain`] and [`ErrorKind::IdentityAmbiguous`].
     pub async fn connect(self) -> Result<Client> {
         let Self { config, signers, flows, journal } = self;
-        config.tx.validate()?;
+        config.validate()?;
         let mut accounts: Vec<Address> = Vec::new();
         for signer in &signers {
             if !accounts.contains(&signer.address()) {

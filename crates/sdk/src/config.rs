@@ -61,6 +61,25 @@ impl Config {
         }
     }
 
+    /// Checks what can be checked without asking anybody: `connect()` does it first.
+    ///
+    /// # Errors
+    ///
+    /// A configuration error that names the key, and says what to do.
+    pub fn validate(&self) -> Result<()> {
+        if self.chain_id == 0 {
+            return Err(Error::config("`chain_id` is zero, which no chain has; Ethereum's is 1"));
+        }
+        if self.journal.as_ref().is_some_and(|path| path.as_os_str().is_empty()) {
+            return Err(Error::config(
+                "`journal` is empty; name a file, or leave it out where nothing is signed",
+            ));
+        }
+        self.provider.validate()?;
+        self.tx.validate()?;
+        self.recovery.validate()
+    }
+
     /// Reads TOML. Durations are written as `"6s"` or `"250ms"`.
     ///
     /// # Errors

@@ -11,7 +11,10 @@ use alloy::{
     network::TxSigner,
     primitives::{Address, Signature},
 };
-use backstay_core::{BlockRef, Error, ErrorKind, Result};
+use backstay_core::{
+    BlockRef, Error, ErrorKind, Result,
+    limits::{Zero, durations},
+};
 use backstay_provider::Endpoints;
 use serde::{Deserialize, Serialize};
 
@@ -63,18 +66,33 @@ impl TxConfig {
     ///
     /// A configuration error that names the key.
     pub fn validate(&self) -> Result<()> {
-        let positive = [
-            ("inclusion_timeout", self.inclusion_timeout),
-            ("receipt_poll", self.receipt_poll.unwrap_or(Duration::MAX)),
+        let optional = [
+            ("tx.receipt_poll", self.receipt_poll, Zero::Refused),
+            // A second endpoint is asked once and not waited for.
+            ("tx.corroboration_wait", self.corroboration_wait, Zero::Meant),
+            // A contradiction would be believed at once, and it is mostly lag.
+            ("tx.fence_patience", self.fence_patience, Zero::Refused),
         ];
-        match positive.iter().find(|(_, value)| value.is_zero()) {
-            Some((key, _)) => {
-                Err(Error::config(format!("`{key}` is zero; give it a duration such as \"2s\"")))
-            }
-            None => Ok(()),
+        let optional = optional.into_iter().filter_map(|(key, value, zero)| Some((key, value?, zero)));
+        durations(optional.chain([("tx.inclusion_timeout", self.inclusion_timeout, Zero::Refused)]))?;
+        if self.gas_margin > MOST_GAS_MARGIN {
+            return Err(Error::config(format!(
+                "`tx.gas_margin` is {}; it is in percent of the estimate, at most {MOST_GAS_MARGIN}",
+                self.gas_margin
+            )));
         }
+        if self.max_fee_per_gas == Some(0) {
+            return Err(Error::config(
+                "`tx.max_fee_per_gas` is zero, so that nothing could be sent; it is in wei, and left out there is \
+                 no cap",
+            ));
+        }
+        Ok(())
     }
 }
+
+/// The most that is added to an estimate, in percent.
+const MOST_GAS_MARGIN: u64 = 1_000;
 
 /// Signs and sends for the accounts of one client.
 pub struct Driver {

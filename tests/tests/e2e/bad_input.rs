@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use backstay::{
-    Client, Config, EndpointConfig, Error, ErrorKind, Retry,
+    Client, Config, EndpointConfig, Error, ErrorKind, HedgeConfig, Retry,
     alloy::{primitives::Address, signers::local::PrivateKeySigner},
 };
 use backstay_testkit::{Action, Anvil, Program, Rule};
@@ -79,31 +79,179 @@ async fn a_header_that_http_does_not_allow_is_named_without_its_value() {
     check("x-api-key", "hush\nhush", "value").await;
 }
 
-#[tokio::test]
-async fn durations_of_zero_and_contradictions_are_named_by_their_key() {
-    type Change = fn(&mut Config);
-    let changes: [(&str, Change); 13] = [
-        ("attempt_timeout", |c| c.provider.attempt_timeout = Duration::ZERO),
-        ("operation_timeout", |c| c.provider.operation_timeout = Duration::ZERO),
-        ("connect_timeout", |c| c.provider.connect_timeout = Duration::ZERO),
-        ("identity_recheck", |c| c.provider.identity_recheck = Duration::ZERO),
-        ("head_poll", |c| c.provider.head_poll = Some(Duration::ZERO)),
-        ("pool.block_time", |c| c.provider.pool.block_time = Some(Duration::ZERO)),
-        ("pool.breaker.cooldown", |c| c.provider.pool.breaker.cooldown = Duration::ZERO),
-        ("pool.breaker.half_life", |c| c.provider.pool.breaker.half_life = Duration::ZERO),
-        ("pool.breaker.max_cooldown", |c| c.provider.pool.breaker.max_cooldown = Duration::from_millis(1)),
-        ("pool.breaker.faults", |c| c.provider.pool.breaker.faults = 0),
-        ("max_reply", |c| c.provider.max_reply = 0),
-        ("inclusion_timeout", |c| c.tx.inclusion_timeout = Duration::ZERO),
-        ("receipt_poll", |c| c.tx.receipt_poll = Some(Duration::ZERO)),
-    ];
-    for (key, change) in changes {
-        let mut config = Config::new(CHAIN_ID, vec![EndpointConfig::new("own", SOUND)]);
-        change(&mut config);
-        let error = refused(config).await;
-        assert_eq!(*error.kind(), ErrorKind::Config, "{key}: {error}");
-        says(&error, &[key]);
+/// What is wrong with a configuration that is changed in one place.
+fn complaint(change: impl FnOnce(&mut Config)) -> Option<String> {
+    let mut config = Config::new(CHAIN_ID, vec![EndpointConfig::new("own", SOUND)]);
+    change(&mut config);
+    let error = config.validate().err()?;
+    assert_eq!(*error.kind(), ErrorKind::Config, "{error}");
+    assert_eq!(error.retry(), Retry::Never, "{error}");
+    Some(error.to_string())
+}
+
+#[test]
+fn a_duration_that_is_zero_or_longer_than_a_year_is_named_by_its_key() {
+    /// Whether zero is something that can be meant.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Zero {
+        Refused,
+        Meant,
     }
+    use Zero::{Meant, Refused};
+    type Set = fn(&mut Config, Duration);
+    let keys: [(&str, Zero, Set); 22] = [
+        ("provider.attempt_timeout", Refused, |c, d| c.provider.attempt_timeout = d),
+        ("provider.operation_timeout", Refused, |c, d| c.provider.operation_timeout = d),
+        ("provider.connect_timeout", Refused, |c, d| c.provider.connect_timeout = d),
+        ("provider.identity_recheck", Refused, |c, d| c.provider.identity_recheck = d),
+        ("provider.head_poll", Refused, |c, d| c.provider.head_poll = Some(d)),
+        ("provider.lookup_budget", Refused, |c, d| c.provider.lookup_budget = d),
+        ("provider.fence_patience", Refused, |c, d| c.provider.fence_patience = Some(d)),
+        ("provider.pool.block_time", Refused, |c, d| c.provider.pool.block_time = Some(d)),
+        ("provider.pool.min_hold", Meant, |c, d| c.provider.pool.min_hold = d),
+        ("provider.pool.disbelief", Refused, |c, d| c.provider.pool.disbelief = d),
+        ("provider.pool.breaker.half_life", Refused, |c, d| c.provider.pool.breaker.half_life = d),
+        ("provider.pool.breaker.cooldown", Refused, |c, d| c.provider.pool.breaker.cooldown = d),
+        ("provider.pool.breaker.max_cooldown", Refused, |c, d| c.provider.pool.breaker.max_cooldown = d),
+        ("provider.read.frontier_grace", Meant, |c, d| c.provider.read.frontier_grace = d),
+        ("provider.read.frontier_retry_timeout", Refused, |c, d| c.provider.read.frontier_retry_timeout = d),
+        ("provider.read.bloom_grace", Meant, |c, d| c.provider.read.bloom_grace = d),
+        ("provider.read.hedge.floor", Meant, |c, d| hedge(c).floor = d),
+        ("tx.inclusion_timeout", Refused, |c, d| c.tx.inclusion_timeout = d),
+        ("tx.receipt_poll", Refused, |c, d| c.tx.receipt_poll = Some(d)),
+        ("tx.corroboration_wait", Meant, |c, d| c.tx.corroboration_wait = Some(d)),
+        ("tx.fence_patience", Refused, |c, d| c.tx.fence_patience = Some(d)),
+        ("recovery.plan_timeout", Refused, |c, d| c.recovery.plan_timeout = d),
+    ];
+    for (key, zero, set) in keys {
+        let quoted = format!("`{key}`");
+        match (zero, complaint(|config| set(config, Duration::ZERO))) {
+            (Refused, Some(said)) => says(&said, &[&quoted, "is zero", "such as \"2s\""]),
+            (Meant, None) => {}
+            (Refused, None) => panic!("{key} may be zero"),
+            (Meant, Some(said)) => panic!("{key} may not be zero: {said}"),
+        }
+        for long in [Duration::MAX, Duration::from_secs(400 * 86_400)] {
+            let said =
+                complaint(|config| set(config, long)).unwrap_or_else(|| panic!("{key} may be {long:?}"));
+            says(&said, &[&quoted, "longer than a year"]);
+        }
+    }
+}
+
+#[test]
+fn every_duration_in_the_readme_is_checked() {
+    // The keys of the configuration there, which is all of it: one that is forgotten above is found here.
+    let readme = include_str!("../../../README.md");
+    let toml = readme.split("```toml").find(|block| block.contains("[provider.read]")).expect("it is there");
+    let test = include_str!("bad_input.rs");
+    let mut table = String::new();
+    let mut found = 0;
+    for line in toml.split("```").next().unwrap_or_default().lines() {
+        let line = line.trim_start_matches("# ");
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+            table = format!("{}.", name.trim_start_matches('['));
+        }
+        let Some((key, value)) = line.split_once(" = ") else { continue };
+        let value = value.trim_start_matches('"');
+        let digits = value.trim_start_matches(|c: char| c.is_ascii_digit());
+        if digits.len() < value.len() && ["s\"", "ms\"", "m\""].iter().any(|unit| digits.starts_with(unit)) {
+            found += 1;
+            let path = format!("\"{table}{key}\"");
+            assert!(test.contains(&path), "{path} is not among the durations that are tested");
+        }
+    }
+    assert!(found >= 10, "{found} durations were found");
+}
+
+#[test]
+fn values_that_contradict_each_other_or_mean_nothing_are_named_by_their_key() {
+    type Change = fn(&mut Config);
+    let cases: [(&[&str], Change); 15] = [
+        (&["`chain_id` is zero", "Ethereum's is 1"], |c| c.chain_id = 0),
+        (&["`journal` is empty", "name a file"], |c| c.journal = Some("".into())),
+        (&["`provider.attempt_timeout` is longer", "`provider.operation_timeout`", "shorter"], |c| {
+            c.provider.operation_timeout = Duration::from_secs(5);
+        }),
+        (&["`provider.max_reply` is zero", "bytes"], |c| c.provider.max_reply = 0),
+        (&["`provider.pool.max_lag` is zero", "at least 1"], |c| c.provider.pool.max_lag = Some(0)),
+        (&["`provider.pool.breaker.max_cooldown` is below", "longer"], |c| {
+            c.provider.pool.breaker.max_cooldown = Duration::from_millis(1);
+        }),
+        (&["`provider.pool.breaker.faults` is zero", "5 is the default"], |c| {
+            c.provider.pool.breaker.faults = 0;
+        }),
+        (&["`provider.read.hedge.percentile`", "between 1 and 99"], |c| hedge(c).percentile = 0),
+        (&["`provider.read.hedge.percentile`", "between 1 and 99"], |c| hedge(c).percentile = 100),
+        (&["`provider.read.hedge.budget`", "between 1 and 100"], |c| hedge(c).budget = 0),
+        (&["`provider.read.hedge.budget`", "leave `provider.read.hedge`"], |c| hedge(c).budget = 101),
+        (&["`provider.read.hedge.floor`", "longer than a year"], |c| hedge(c).floor = Duration::MAX),
+        (&["`tx.gas_margin` is 1001", "percent", "at most 1000"], |c| c.tx.gas_margin = 1_001),
+        (&["`tx.max_fee_per_gas` is zero", "wei", "no cap"], |c| c.tx.max_fee_per_gas = Some(0)),
+        (&["`recovery.plan_timeout` is zero"], |c| c.recovery.plan_timeout = Duration::ZERO),
+    ];
+    for (texts, change) in cases {
+        says(&complaint(change).unwrap_or_else(|| panic!("{texts:?} is not refused")), texts);
+    }
+    assert_eq!(complaint(|_| ()), None, "the defaults are in order");
+    // What is bounded by something else in any case may be longer than that.
+    let capped: [Change; 3] = [
+        |c| c.provider.attempt_timeout = Duration::from_secs(1),
+        |c| c.provider.connect_timeout = Duration::from_millis(1),
+        |c| c.recovery.max_rounds = 0,
+    ];
+    for change in capped {
+        assert_eq!(complaint(change), None);
+    }
+}
+
+fn hedge(config: &mut Config) -> &mut HedgeConfig {
+    config.provider.read.hedge.get_or_insert_default()
+}
+
+#[test]
+fn a_shape_or_a_row_that_would_match_everything_or_nothing_is_named() {
+    let check = |from: &str, texts: &[&str]| {
+        let text = format!("chain_id = 1\n[[endpoints]]\nname = \"own\"\nurl = \"{SOUND}\"\n{from}");
+        let error = Config::from_toml(&text).and_then(|config| config.validate()).expect_err("it is wrong");
+        assert_eq!(*error.kind(), ErrorKind::Config, "{error}");
+        says(&error, texts);
+    };
+    let shape = |method: &str| format!("[provider.shapes.\"{method}\"]\nheight_param = 0\nkind = \"blocks\"");
+    for method in ["", "*", "zks_*", "two words"] {
+        check(
+            &shape(method),
+            &["`provider.shapes`", &format!("`{method}` is no method"), "by its full name"],
+        );
+    }
+    for method in ["eth_call", "eth_getTransactionReceipt", "debug_traceBlockByNumber"] {
+        check(&shape(method), &["`provider.shapes`", method, "knows", "leave it out"]);
+    }
+    check("[provider.shapes.zks_getBlockDetails]\nkind = \"blocks\"", &["line", "`height_param`"]);
+    check("[provider.shapes.zks_getBlockDetails]\nheight_param = -1\nkind = \"blocks\"", &["line 6", "-1"]);
+    check(
+        "[provider.shapes.zks_getBlockDetails]\nheight_param = 0\nkind = \"bloks\"",
+        &["line 7", "`blocks`"],
+    );
+    for contains in ["", " ", "e", "*"] {
+        let row = format!("[[provider.rows]]\nclass = \"not_yet\"\ncontains = [\"{contains}\"]");
+        check(&row, &["row"]);
+    }
+    check(
+        "[[provider.rows]]\nclass = \"not_jet\"\ncontains = [\"beyond the tip\"]",
+        &["line 6", "`not_yet`"],
+    );
+}
+
+#[tokio::test]
+async fn connecting_checks_the_configuration_before_anybody_is_asked() {
+    let stage = Stage::new().await;
+    let fleet = stage.sound().await;
+    let mut config = stage.config(&fleet);
+    config.recovery.plan_timeout = Duration::ZERO;
+    let error = refused(config).await;
+    assert_eq!(*error.kind(), ErrorKind::Config, "{error}");
+    assert_eq!(fleet.records().len(), 0);
 }
 
 const TOML: &str = r#"
@@ -211,6 +359,7 @@ async fn endpoints_that_hang_do_not_make_connecting_hang() {
     let fleet = stage.fleet([("own", Rule::any().then(Action::Hang).into())]).await;
     let mut config = config(&fleet.urls());
     config.provider.attempt_timeout = Duration::from_secs(60);
+    config.provider.operation_timeout = Duration::from_secs(60);
     config.provider.connect_timeout = Duration::from_millis(300);
     let error = refused(config).await;
     assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error}");

@@ -71,6 +71,7 @@ async fn a_hung_endpoint_does_not_stop_connecting_however_patient_the_attempts_a
     let fleet = stage.fleet([("primary", hung), ("second", Program::new())]).await;
     let mut config = stage.config(&fleet);
     config.provider.attempt_timeout = Duration::from_secs(60);
+    config.provider.operation_timeout = Duration::from_secs(60);
     config.provider.connect_timeout = Duration::from_secs(3);
     let client = within(Client::builder(config).connect()).await.expect("one is enough");
     read(&client).await;
@@ -172,6 +173,7 @@ async fn an_operation_ends_at_its_deadline_whatever_its_endpoints_do() {
     let stage = Stage::new().await;
     let fleet = stage.sound().await;
     let mut config = stage.config(&fleet);
+    config.provider.attempt_timeout = Duration::from_millis(200);
     config.provider.operation_timeout = Duration::from_millis(300);
     let client = within(Client::builder(config).connect()).await.expect("it connects");
     for name in ["primary", "second"] {

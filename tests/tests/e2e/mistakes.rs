@@ -107,6 +107,7 @@ async fn an_endpoint_that_hangs_later_costs_no_call_once_the_tracker_has_noticed
     let fleet = stage.sound().await;
     let mut config = stage.config(&fleet);
     config.provider.attempt_timeout = Duration::from_secs(20);
+    config.provider.operation_timeout = Duration::from_secs(60);
     let client = within(Client::builder(config).connect()).await.expect("it connects");
     fleet.endpoint("primary").set(Rule::any().then(Action::Hang));
     eventually("the tracker has noticed", async || status(&client, "primary").excluded.is_some()).await;

@@ -150,8 +150,11 @@ async fn b09_the_only_endpoint_is_asked_again_after_the_time_that_it_asked_for()
 
     // Where there is no time to wait, the error says so at once.
     let fleet = scripted([("A", busy(u64::MAX))]).await;
-    let client =
-        reader_with(&fleet, |config| config.provider.operation_timeout = Duration::from_millis(500)).await;
+    let client = reader_with(&fleet, |config| {
+        config.provider.attempt_timeout = Duration::from_millis(500);
+        config.provider.operation_timeout = Duration::from_millis(500);
+    })
+    .await;
     let begun = Instant::now();
     let error = ours(&within(block_number(&client)).await.expect_err("it is busy"));
     assert_eq!(*error.kind(), ErrorKind::RateLimited, "{error}");

@@ -52,6 +52,11 @@ pub fn asks<'a>(
     }
 }
 
+/// Whether it is known here what a method asks for, so that a declared shape changes nothing.
+pub fn is_known(method: &str) -> bool {
+    shape(method, &BTreeMap::new()).is_some() || by_hash(method)
+}
+
 fn shape(method: &str, declared: &BTreeMap<String, Declared>) -> Option<(usize, DataKind)> {
     Some(match method {
         "eth_call"
@@ -150,5 +155,10 @@ mod tests {
         check("eth_blockNumber", None, None);
         check("eth_call", Some(HASH), None);
         assert_eq!(asks("eth_getTransactionReceipt", Vec::new, &declared), Asks::ByHash);
+        for (method, known) in
+            [("eth_call", true), ("eth_getTransactionReceipt", true), ("zks_getBlockDetails", false)]
+        {
+            assert_eq!(is_known(method), known, "{method}");
+        }
     }
 }

@@ -9,7 +9,7 @@ mod lookup;
 mod mark;
 mod read;
 
-pub use asks::{Asks, Declared, asks};
+pub use asks::{Asks, Declared, asks, is_known};
 pub use config::ReadConfig;
 pub use filters::{Filters, Fresh, Told as ToldSoFar};
 pub use hedge::{HedgeConfig, Hedging, Spent};
