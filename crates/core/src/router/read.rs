@@ -549,8 +549,4 @@ fn waits() -> ExponentialBackoff {
 }
 
 #[cfg(test)]
-mod properties;
-#[cfg(test)]
-mod tables;
-#[cfg(test)]
 mod tests;

@@ -7,7 +7,10 @@ use crate::{
     units::EndpointName,
 };
 
-pub(super) const HEAD: u64 = 10_000;
+mod properties;
+mod tables;
+
+const HEAD: u64 = 10_000;
 const STATE: DataKind = DataKind::State;
 const BLOCKS: DataKind = DataKind::Blocks;
 

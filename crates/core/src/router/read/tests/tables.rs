@@ -4,11 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use expect_test::{Expect, expect};
 
-use super::{
-    tests::{HEAD, Says, pool, run},
-    *,
-};
-use crate::{endpoint::Role, failure::FaultKind};
+use super::*;
 
 const STATE: DataKind = DataKind::State;
 const BLOCKS: DataKind = DataKind::Blocks;

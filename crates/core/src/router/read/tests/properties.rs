@@ -2,14 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{
-    tests::{HEAD, Says, pool},
-    *,
-};
-use crate::{
-    endpoint::{Identity, Role},
-    failure::FaultKind,
-};
+use super::*;
 
 fn says() -> impl Strategy<Value = Says> {
     prop_oneof![
