@@ -21,9 +21,9 @@ use url::Url;
 pub struct EndpointConfig {
     /// The name by which logs, errors and timelines call it. Unique in its client.
     pub name: EndpointName,
-    /// An `http` or `https` URL. User and password in it become a basic `Authorization` header.
+    /// An `http`, `https`, `ws` or `wss` URL. User and password in it become a basic `Authorization` header.
     pub url: String,
-    /// Headers to send with each request, such as an API key. Default: none.
+    /// Headers to send with each request, or with the upgrade to WebSocket, such as an API key. Default: none.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
     /// What it is for (E7). Default: `read`.
@@ -71,17 +71,29 @@ impl EndpointConfig {
     pub(crate) fn parse(&self) -> Result<Url> {
         let wrong = |why: &str| {
             Error::config(format!(
-                "endpoint `{}`: its url {why}; write it as http://host:port or https://host/path",
+                "endpoint `{}`: its url {why}; write it as http://host:port, https://host/path or wss://host/path",
                 self.name
             ))
         };
         let url = Url::parse(&self.url).map_err(|error| wrong(&format!("cannot be parsed ({error})")))?;
         match url.scheme() {
-            "http" | "https" if url.host_str().is_some_and(|host| !host.is_empty()) => Ok(url),
-            "http" | "https" => Err(wrong("has no host")),
-            "ws" | "wss" => Err(wrong(&format!("has the scheme `{}`, which is not supported", url.scheme()))),
+            "ws" | "wss" if cfg!(not(feature = "ws")) => Err(Error::config(format!(
+                "endpoint `{}`: its url has the scheme `{}`, and this build is without the feature `ws`",
+                self.name,
+                url.scheme()
+            ))),
+            "http" | "https" | "ws" | "wss" if url.host_str().is_some_and(|host| !host.is_empty()) => Ok(url),
+            "http" | "https" | "ws" | "wss" => Err(wrong("has no host")),
             // What stands before the first colon may be a user name or a key, when the scheme was forgotten.
-            _ => Err(wrong("does not begin with `http://` or `https://`")),
+            _ => Err(wrong("does not begin with `http://`, `https://`, `ws://` or `wss://`")),
+        }
+    }
+
+    /// How it is spoken to.
+    pub(crate) fn kind(url: &Url) -> Kind {
+        match url.scheme() {
+            "ws" | "wss" => Kind::WebSocket,
+            _ => Kind::Http,
         }
     }
 }
@@ -93,6 +105,15 @@ impl fmt::Debug for EndpointConfig {
             .field("host", &self.host())
             .finish_non_exhaustive()
     }
+}
+
+/// How an endpoint is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A request, a reply.
+    Http,
+    /// One connection for all.
+    WebSocket,
 }
 
 /// How endpoints are used.

@@ -27,11 +27,11 @@ use crate::{
     config::{EndpointConfig, ProviderConfig},
     filters::Shelf,
     http::{self, Connector},
-    link::Link,
+    link::{Left, Link},
     meter::{self, PoolMeter},
     notice::Seldom,
     roster,
-    wire::{self, Call, Reply},
+    wire::{Call, Reply},
 };
 
 /// The endpoints of one chain, identified and tracked.
@@ -342,10 +342,11 @@ impl Shared {
         if let Some(more @ 1..) = u32::try_from(calls.len()).ok().and_then(|calls| calls.checked_sub(1)) {
             self.pool().charge(id, more, now());
         }
-        let post = link.target.post(wire::body(calls), self.config.max_reply);
+        let mut left = Left::default();
         let mut unheard = false;
-        let (replies, sent) = match tokio::time::timeout(timeout, post).await {
-            Ok(Ok(reply)) => (wire::read(calls, &reply, &self.classifier), true),
+        let answered = tokio::time::timeout(timeout, link.ask(self, calls, &mut left)).await;
+        let (replies, sent) = match answered {
+            Ok(Ok(answered)) => answered,
             Ok(Err(broken)) => (calls.iter().map(|_| Reply::fault(broken.kind)).collect(), broken.sent),
             Err(_) => {
                 if timeout < self.config.attempt_timeout {
@@ -354,7 +355,7 @@ impl Shared {
                 } else {
                     unheard = true;
                 }
-                (calls.iter().map(|_| Reply::fault(FaultKind::Timeout)).collect(), true)
+                (calls.iter().map(|_| Reply::fault(FaultKind::Timeout)).collect(), left.maybe())
             }
         };
         let took = now().saturating_duration_since(begun);

@@ -18,7 +18,10 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use tower::ServiceExt;
 
-use crate::{config::EndpointConfig, endpoints::now};
+use crate::{
+    config::{EndpointConfig, Kind},
+    endpoints::now,
+};
 
 /// How long a connection without a request is kept. Servers close theirs after 60 s and more, mostly; a request on
 /// one that the server has just closed is made again on another.
@@ -27,9 +30,12 @@ const IDLE: Duration = Duration::from_secs(50);
 /// A reply, whatever its status.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpReply {
-    pub(crate) status: u16,
+    /// The HTTP status; `None` for a message of a WebSocket.
+    pub(crate) status: Option<u16>,
     pub(crate) retry_after: Option<Duration>,
     pub(crate) body: Bytes,
+    /// Whether the request may have reached the endpoint.
+    pub(crate) sent: bool,
 }
 
 /// Why there is no reply.
@@ -40,7 +46,7 @@ pub(crate) struct Broken {
     pub(crate) sent: bool,
 }
 
-/// Makes connections; shared by all endpoints.
+/// Makes connections, for WebSocket too; shared by all endpoints.
 pub(crate) type Connector = HttpsConnector<HttpConnector>;
 
 type Connection = SendRequest<Full<Bytes>>;
@@ -65,6 +71,7 @@ pub(crate) struct Target {
     /// What is asked for there.
     path: Uri,
     headers: HeaderMap,
+    kind: Kind,
     /// The connections without a request, and since when; the last used is the last.
     idle: Mutex<Vec<(Connection, Instant)>>,
 }
@@ -84,6 +91,7 @@ impl Target {
             let _ = url.set_username("");
             let _ = url.set_password(None);
         }
+        let kind = EndpointConfig::kind(&url);
         let invalid = || Error::config(format!("endpoint `{name}`: its url is not a valid HTTP address"));
         let address: Uri = url.as_str().parse().map_err(|_| invalid())?;
         // The port is part of it only where it is not the scheme's own.
@@ -99,7 +107,27 @@ impl Target {
             headers.insert(header, value);
         }
         let path = address.path_and_query().ok_or_else(invalid)?.as_str().parse().map_err(|_| invalid())?;
-        Ok(Self { connector, address, path, headers, idle: Mutex::default() })
+        Ok(Self { connector, address, path, headers, kind, idle: Mutex::default() })
+    }
+
+    /// How it is spoken to.
+    pub(crate) const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    #[cfg(feature = "ws")]
+    pub(crate) const fn connector(&self) -> &Connector {
+        &self.connector
+    }
+
+    #[cfg(feature = "ws")]
+    pub(crate) const fn address(&self) -> &Uri {
+        &self.address
+    }
+
+    #[cfg(feature = "ws")]
+    pub(crate) const fn headers(&self) -> &HeaderMap {
+        &self.headers
     }
 
     /// Posts a body and reads the reply, at most `limit` bytes of it.
@@ -133,7 +161,7 @@ impl Target {
                 Broken { kind, sent: true }
             })?;
             self.keep(connection);
-            return Ok(HttpReply { status, retry_after, body: body.to_bytes() });
+            return Ok(HttpReply { status: Some(status), retry_after, body: body.to_bytes(), sent: true });
         }
     }
 
@@ -183,12 +211,13 @@ enum Age {
 
 /// `Retry-After` in seconds. The form with a date needs a clock that agrees with the server's, and hosted
 /// endpoints do not use it.
-fn seconds(value: &HeaderValue) -> Option<Duration> {
+pub(crate) fn seconds(value: &HeaderValue) -> Option<Duration> {
     let seconds: f64 = value.to_str().ok()?.trim().parse().ok()?;
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-fn is_tls(error: &(dyn std::error::Error + 'static)) -> bool {
+/// Whether a connection failed for TLS.
+pub(crate) fn is_tls(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
         let Some(io) = error.downcast_ref::<std::io::Error>() else {
@@ -253,7 +282,7 @@ mod tests {
     async fn a_connection_is_used_again() {
         let (target, taken) = server(usize::MAX).await;
         for _ in 0..5 {
-            assert_eq!(ask(&target).await.expect("a reply").status, 200);
+            assert_eq!(ask(&target).await.expect("a reply").status, Some(200));
         }
         assert_eq!(taken.load(Ordering::SeqCst), 1);
     }

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `config` | the endpoints and how they are used |
 //! | `endpoints` | the pool: every call to an endpoint goes through here |
-//! | `http`, `wire` | one HTTP exchange, one JSON-RPC envelope |
+//! | `http`, `ws`, `wire` | one HTTP exchange, one WebSocket connection, one JSON-RPC envelope |
 //! | `link`, `meter`, `notice` | one endpoint as it is spoken to; what is measured and told of it |
 //! | `connect`, `track` | who serves the right chain, and how far it has come |
 //! | `roster` | endpoints that come and go at run time |
@@ -41,6 +41,8 @@ mod session;
 mod track;
 mod transport;
 mod wire;
+#[cfg(feature = "ws")]
+mod ws;
 
 pub use config::{EndpointConfig, ProviderConfig};
 pub use endpoints::{Corroboration, Endpoints};

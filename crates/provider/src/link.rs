@@ -1,19 +1,26 @@
 //! One endpoint as it is spoken to: where its requests go, and what is measured of it.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use backstay_core::Result;
 
+#[cfg(feature = "ws")]
+use crate::ws::Socket;
 use crate::{
-    config::EndpointConfig,
-    http::{Connector, Target},
+    config::{EndpointConfig, Kind},
+    endpoints::Shared,
+    http::{Broken, Connector, Target},
     meter::EndpointMeter,
     notice::Seldom,
+    wire::{self, Call, Reply},
 };
 
 /// The way to one endpoint.
 pub(crate) struct Link {
-    pub(crate) target: Target,
+    way: Way,
     pub(crate) meter: EndpointMeter,
     /// Whether it was in use when it was last looked at.
     pub(crate) in_use: AtomicBool,
@@ -23,15 +30,70 @@ pub(crate) struct Link {
     pub(crate) use_told: Seldom,
 }
 
+enum Way {
+    Http(Target),
+    #[cfg(feature = "ws")]
+    WebSocket(Socket),
+}
+
+/// Whether bytes of a request may have left, where it was given up.
+#[derive(Debug, Default)]
+pub(crate) struct Left(Option<Arc<AtomicBool>>);
+
+impl Left {
+    /// HTTP does not tell.
+    pub(crate) fn maybe(&self) -> bool {
+        self.0.as_ref().is_none_or(|left| left.load(Ordering::SeqCst))
+    }
+}
+
 impl Link {
     pub(crate) fn new(connector: &Connector, chain_id: u64, config: &EndpointConfig) -> Result<Self> {
+        let target = Target::new(connector.clone(), config)?;
+        let meter = EndpointMeter::new(chain_id, config.name.as_str());
+        let way = match target.kind() {
+            Kind::Http => Way::Http(target),
+            #[cfg(feature = "ws")]
+            Kind::WebSocket => Way::WebSocket(Socket::new(target, meter.strays.clone())),
+            #[cfg(not(feature = "ws"))]
+            Kind::WebSocket => {
+                return Err(backstay_core::Error::config("this build is without the feature `ws`"));
+            }
+        };
         Ok(Self {
-            target: Target::new(connector.clone(), config)?,
-            meter: EndpointMeter::new(chain_id, config.name.as_str()),
+            way,
+            meter,
             // It is told of when it falls out of use, not when it comes into it at connect.
             in_use: AtomicBool::new(true),
             rests_told: Seldom::default(),
             use_told: Seldom::default(),
         })
+    }
+
+    /// Sends calls and reads the replies, in their order, and whether the calls may have reached the endpoint.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it gives the calls up; `left` says whether they may have been received.
+    #[cfg_attr(not(feature = "ws"), expect(unused_variables, reason = "HTTP does not tell what has left"))]
+    pub(crate) async fn ask(
+        &self,
+        shared: &Shared,
+        calls: &[&Call],
+        left: &mut Left,
+    ) -> Result<(Vec<Reply>, bool), Broken> {
+        let limit = shared.config.max_reply;
+        match &self.way {
+            Way::Http(target) => {
+                let reply = target.post(wire::body(calls), limit).await?;
+                Ok((wire::read(calls, &reply, &shared.classifier), reply.sent))
+            }
+            #[cfg(feature = "ws")]
+            Way::WebSocket(socket) => {
+                let answer = socket.ask(calls, limit, &mut left.0).await?;
+                let calls: Vec<&Call> = answer.calls.iter().collect();
+                Ok((wire::read(&calls, &answer.reply, &shared.classifier), answer.reply.sent))
+            }
+        }
     }
 }

@@ -28,6 +28,8 @@ pub const BREAKER_CHANGES: &str = "backstay_endpoint_breaker_changes_total";
 pub const IDENTITY_CHANGES: &str = "backstay_endpoint_identity_changes_total";
 /// Errors of an endpoint in words that no row of the classifier knows.
 pub const UNCLASSIFIED: &str = "backstay_endpoint_unclassified_total";
+/// WebSocket messages of an endpoint that nobody waited for.
+pub const STRAYS: &str = "backstay_endpoint_stray_messages_total";
 /// Calls that went on to another endpoint, by the `reason`: the verdict before.
 pub const FAILOVERS: &str = "backstay_failovers_total";
 /// Times that another endpoint became the one that serves until it cannot.
@@ -91,7 +93,7 @@ pub struct Metric {
 }
 
 /// Every metric there is.
-pub const METRICS: [Metric; 19] = {
+pub const METRICS: [Metric; 20] = {
     use MetricKind::{Counter, Gauge, Histogram};
     use Scope::{Endpoint, Pool};
     [
@@ -127,6 +129,7 @@ pub const METRICS: [Metric; 19] = {
             "its identity: `verified`, `unverified`, `wrong`, `unknown`",
         ),
         metric(UNCLASSIFIED, Counter, Endpoint, None, "errors in words that no row of the classifier knows"),
+        metric(STRAYS, Counter, Endpoint, None, "WebSocket messages that nobody waited for"),
         metric(
             FAILOVERS,
             Counter,
@@ -206,6 +209,8 @@ pub(crate) struct EndpointMeter {
     pub(crate) breaker_changes: Family,
     pub(crate) identity_changes: Family,
     pub(crate) unclassified: Counter,
+    #[cfg_attr(not(feature = "ws"), expect(dead_code, reason = "only WebSocket has them"))]
+    pub(crate) strays: Counter,
 }
 
 impl EndpointMeter {
@@ -223,6 +228,7 @@ impl EndpointMeter {
             breaker_changes: family(BREAKER_CHANGES, "to"),
             identity_changes: family(IDENTITY_CHANGES, "to"),
             unclassified: counter(UNCLASSIFIED),
+            strays: counter(STRAYS),
         }
     }
 }

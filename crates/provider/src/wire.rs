@@ -31,8 +31,8 @@ impl Call {
     /// A request of our own. `params` is a JSON array.
     pub(crate) fn new(id: Id, method: impl Into<Cow<'static, str>>, params: &str) -> Self {
         let method = method.into();
-        let id_text = serde_json::to_string(&id).unwrap_or_else(|_| "null".into());
-        let text = format!(r#"{{"jsonrpc":"2.0","id":{id_text},"method":"{method}","params":{params}}}"#);
+        let (id_text, method_text) = (text_of(&id), text_of(&method));
+        let text = format!(r#"{{"jsonrpc":"2.0","id":{id_text},"method":{method_text},"params":{params}}}"#);
         Self { id, method, text: text.into() }
     }
 
@@ -41,6 +41,15 @@ impl Call {
         let (meta, text) = request.decompose();
         let text = String::from(Box::<str>::from(text));
         Self { id: meta.id, method: meta.method, text: text.into() }
+    }
+
+    /// The same request under another id.
+    #[cfg(feature = "ws")]
+    pub(crate) fn renumbered(&self, id: Id) -> Self {
+        let params = self.params().map(|params| format!(r#","params":{params}"#)).unwrap_or_default();
+        let (id_text, method) = (text_of(&id), text_of(&self.method));
+        let text = format!(r#"{{"jsonrpc":"2.0","id":{id_text},"method":{method}{params}}}"#);
+        Self { id, method: self.method.clone(), text: text.into() }
     }
 
     /// Whether it asks at a block tag that not every node serves.
@@ -103,6 +112,11 @@ impl Reply {
     }
 }
 
+/// JSON of what can always be written as JSON.
+fn text_of(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|_| "null".into())
+}
+
 /// The body of a request: an object, or an array of them.
 pub(crate) fn body(calls: &[&Call]) -> Bytes {
     match calls {
@@ -121,7 +135,7 @@ pub(crate) fn read(calls: &[&Call], http: &HttpReply, classifier: &Classifier) -
     let all = |reply: Reply| calls.iter().map(|_| reply.clone()).collect();
     let reader = Reader { http, classifier };
     match calls {
-        [call] => match serde_json::from_slice::<Envelope<'_>>(&http.body) {
+        [call] => match envelope(&http.body) {
             Ok(envelope) => vec![reader.one(call, &envelope)],
             Err(error) => vec![reader.unreadable(call, &error)],
         },
@@ -140,7 +154,7 @@ pub(crate) fn read(calls: &[&Call], http: &HttpReply, classifier: &Classifier) -
                 calls.iter().map(read).collect()
             }
             // A single error object in answer to a batch speaks for all of it: a limit, mostly.
-            Err(error) => match serde_json::from_slice::<Envelope<'_>>(&http.body) {
+            Err(error) => match envelope(&http.body) {
                 Ok(envelope) if envelope.error.is_some() => all(match reader.one(first, &envelope).verdict {
                     verdict @ (Verdict::RateLimited { .. } | Verdict::Fault(_)) => {
                         Reply { verdict, payload: None }
@@ -206,8 +220,7 @@ impl Reader<'_> {
     }
 
     fn classify(&self, method: &str, content: Content<'_>) -> Verdict {
-        let shown =
-            Shown { method, status: Some(self.http.status), retry_after: self.http.retry_after, content };
+        let shown = Shown { method, status: self.http.status, retry_after: self.http.retry_after, content };
         self.classifier.classify(&shown)
     }
 }
@@ -235,6 +248,20 @@ impl Envelope<'_> {
     fn has_no_id(&self) -> bool {
         self.id.is_none_or(|id| id.get() == "null")
     }
+}
+
+/// Reads a reply object.
+fn envelope(body: &[u8]) -> serde_json::Result<Envelope<'_>> {
+    if is_array(body) {
+        // It would be taken for the fields in their order.
+        return Err(serde::de::Error::custom("an array in place of an object"));
+    }
+    serde_json::from_slice(body)
+}
+
+/// Whether JSON is an array, if anything.
+pub(crate) fn is_array(json: &[u8]) -> bool {
+    json.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[')
 }
 
 /// Tells `null` from absent, which `Option` alone does not.
@@ -283,7 +310,12 @@ mod tests {
     use super::*;
 
     fn reply(body: &str) -> HttpReply {
-        HttpReply { status: 200, retry_after: None, body: Bytes::copy_from_slice(body.as_bytes()) }
+        HttpReply {
+            status: Some(200),
+            retry_after: None,
+            sent: true,
+            body: Bytes::copy_from_slice(body.as_bytes()),
+        }
     }
 
     fn one(body: &str) -> Reply {
@@ -311,6 +343,9 @@ mod tests {
         check(r#"{"id":8,"result":"0x1"}"#, "wrong id");
         check(r#"{"result":"0x1"}"#, "wrong id");
         check(r#"{"id":7,"result":"0x"#, "truncated");
+        check(r#"[7,"0x1"]"#, "not json");
+        check(r#"[{"id":7,"result":"0x1"}]"#, "not json");
+        check(r#"[{"id":7,"result":"0x1"#, "truncated");
     }
 
     #[test]

@@ -84,7 +84,8 @@
 //!
 //! # Limits
 //!
-//! HTTP/1.1 and POST only: no WebSocket, so no subscriptions. Bodies of at most 32 MiB.
+//! The endpoints of a fleet speak HTTP/1.1, and POST only. A [`SocketServer`] is an endpoint over WebSocket, without
+//! subscriptions. Bodies of at most 32 MiB.
 
 mod anvil;
 mod error;
@@ -97,6 +98,7 @@ mod proxy;
 mod record;
 pub mod sample;
 mod scenario;
+mod socket;
 mod upstream;
 mod view;
 
@@ -107,4 +109,5 @@ pub use history::{Data, Gone, History, Kept};
 pub use program::{Action, Hits, Hook, Program, Rule, Script};
 pub use record::{Call, Mark, Outcome, Reply, RpcError};
 pub use scenario::Scenario;
+pub use socket::{Message, SocketServer, Upgrade};
 pub use view::View;

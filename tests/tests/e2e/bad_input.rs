@@ -35,8 +35,8 @@ async fn a_url_that_cannot_be_parsed_is_named_by_its_endpoint() {
 
 #[tokio::test]
 async fn a_scheme_that_is_not_supported_is_named() {
-    let texts = ["endpoint `own`", "`ws`", "not supported", "http://host:port"];
-    misconfigured(vec![EndpointConfig::new("own", "ws://127.0.0.1:8546")], &texts).await;
+    let texts = ["endpoint `own`", "`wss://`", "http://host:port"];
+    misconfigured(vec![EndpointConfig::new("own", "ftp://127.0.0.1:8546")], &texts).await;
     // The scheme was forgotten.
     for url in ["localhost:8545", "hush:hush@host:8545", "hush@host", "//hush@host"] {
         let config = Config::new(CHAIN_ID, vec![EndpointConfig::new("own", url)]);

@@ -26,4 +26,5 @@ mod resuming;
 mod roster;
 mod secrets;
 mod stage;
+mod websocket;
 mod wiretap;

@@ -13,3 +13,4 @@ mod siblings;
 #[expect(dead_code, reason = "the end-to-end tests use all of it")]
 #[path = "../e2e/stage.rs"]
 mod stage;
+mod websocket;
