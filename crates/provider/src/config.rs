@@ -12,6 +12,8 @@ use backstay_core::{
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+use crate::send::Spread;
+
 /// One RPC address with a name.
 ///
 /// `Debug` shows name and host only: a URL and its headers may hold keys.
@@ -107,6 +109,29 @@ impl fmt::Debug for EndpointConfig {
     }
 }
 
+/// To whom a transaction goes at first (T4). When two blocks pass without it, it goes to everybody in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Broadcast {
+    /// To one endpoint after another, until one has taken it.
+    #[default]
+    First,
+    /// To all that are well, at once; where one is private, to those that are. An acceptance counts more than an
+    /// error that came before it. A slow endpoint is waited for half a second once another has accepted.
+    AllHealthy,
+}
+
+impl Broadcast {
+    /// As it is carried out.
+    pub const fn spread(self) -> Spread {
+        match self {
+            Self::First => Spread::First,
+            Self::AllHealthy => Spread::AllHealthy,
+        }
+    }
+}
+
 /// How an endpoint is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -146,6 +171,8 @@ pub struct ProviderConfig {
     /// 3 s.
     #[serde(with = "humantime_serde")]
     pub lookup_budget: Duration,
+    /// To whom a transaction goes at first (T4). Default `first`.
+    pub broadcast: Broadcast,
     /// How long a session's pin may lack the fence before the session moves (S7). Default: three block
     /// times, at least 3 s.
     #[serde(with = "humantime_serde")]
@@ -175,6 +202,7 @@ impl Default for ProviderConfig {
             identity_recheck: Duration::from_secs(60),
             head_poll: None,
             lookup_budget: Duration::from_secs(3),
+            broadcast: Broadcast::First,
             fence_patience: None,
             max_reply: 64 << 20,
             pool: PoolConfig::default(),

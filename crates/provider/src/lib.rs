@@ -44,7 +44,7 @@ mod wire;
 #[cfg(feature = "ws")]
 mod ws;
 
-pub use config::{EndpointConfig, ProviderConfig};
+pub use config::{Broadcast, EndpointConfig, ProviderConfig};
 pub use endpoints::{Corroboration, Endpoints};
 pub use send::{Spread, Submission};
 pub use session::{FoundReceipt, Reach, Session};

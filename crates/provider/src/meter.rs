@@ -242,7 +242,6 @@ pub(crate) struct PoolMeter {
     pub(crate) frontier_lag: Histogram,
     pub(crate) waits: Counter,
     pub(crate) regressions: Counter,
-    #[expect(dead_code, reason = "nothing counts it yet")]
     pub(crate) contradictions: Counter,
     pub(crate) log_splits: Counter,
     pub(crate) bloom_doubts: Counter,

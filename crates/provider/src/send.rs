@@ -1,6 +1,9 @@
 //! One signed transaction, with its three outcomes (T3).
 
-use std::sync::{Mutex, PoisonError};
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use alloy::{
     primitives::{Bytes, TxHash},
@@ -8,18 +11,17 @@ use alloy::{
 };
 use backstay_core::{
     EndpointName,
-    endpoint::{EndpointId, Need, Resting},
+    endpoint::{EndpointId, Need, Resting, Role},
     error::Attempt,
     failure::{RefusalKind, Verdict},
     tx::SendAnswer,
 };
-
-use futures::future::BoxFuture;
+use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 
 use crate::{
-    endpoints::{CallReport, Log, Shared, attempt, now},
+    endpoints::{CallReport, Exchange, Log, Shared, attempt, now},
     route::backoff,
-    wire::Reply,
+    wire::{Call, Reply},
 };
 
 /// What became of a send.
@@ -46,9 +48,14 @@ pub(crate) type Admit<'a> = &'a (dyn Fn(EndpointId) -> BoxFuture<'a, bool> + Sen
 pub enum Spread {
     /// To one endpoint after another, until one has taken them.
     First,
+    /// To all that are healthy, at once.
+    AllHealthy,
     /// To everybody: the first to take them may have lost them since.
     Everybody,
 }
+
+/// How long the others are heard once one has taken the bytes that all were sent.
+const STRAGGLERS: Duration = Duration::from_millis(500);
 
 /// How long a hash is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,99 +96,106 @@ impl Shared {
                 log(report);
             }
         };
-        let mut tried = Vec::new();
-        let mut failed: Option<(EndpointName, &'static str)> = None;
-        let mut searched = false;
-        let mut said = Said::default();
-        let mut by = None;
         let call = self.call("eth_sendRawTransaction", &format!("[\"{raw}\"]"));
-        while let Some(started) = self.begin(Need::Send, &call.method, prefer, &tried, Resting::Ask).await {
+        let mut tried = Vec::new();
+        let mut said = Said::default();
+        if spread == Spread::AllHealthy {
+            self.broadcast(&call, hash, (prefer, &mut tried), admit, &mut said, &log).await;
+        }
+        // Those that rest come last, as for any send.
+        while said.goes_on(spread)
+            && let Some(started) = self.begin(Need::Send, &call.method, prefer, &tried, Resting::Ask).await
+        {
             let id = started.id;
             tried.push(id);
             if !admit(id).await {
                 continue;
             }
             let exchange = self.exchange(started, &[&call], self.config.attempt_timeout, Some(&log)).await;
-            let Some(reply) = exchange.replies.into_iter().next() else { continue };
             // Sent to everybody by choice, nobody has failed anybody.
-            if let (Some((from, verdict)), Spread::First) = (&failed, spread) {
+            if let (Some((from, verdict)), Spread::First) = (&said.last, spread) {
                 self.notice_failover(&call.method, from, &exchange.by, verdict);
             }
-            failed = Some((exchange.by, reply.verdict.label()));
-            let reply_hash = reply.result().and_then(|hash| serde_json::from_str::<TxHash>(hash).ok());
-            if let Some(ResponsePayload::Failure(error)) = reply.payload {
-                said.error = Some(error);
-            }
-            let taken = match &reply.verdict {
-                // A hash that is not ours says that it has taken something else.
-                Verdict::Answer => reply_hash == Some(hash),
-                Verdict::TxRefused(kind) => *kind == RefusalKind::AlreadyKnown,
-                Verdict::Reverted(_)
-                | Verdict::NotYet
-                | Verdict::Missing { .. }
-                | Verdict::RateLimited { .. }
-                | Verdict::Unsupported
-                | Verdict::RangeTooLarge { .. }
-                | Verdict::Fault(_)
-                | Verdict::WrongIdentity
-                | Verdict::Invalid
-                | Verdict::Unclassified => false,
-            };
-            if taken {
-                by = by.or(Some(id));
-                match spread {
-                    Spread::First => break,
-                    Spread::Everybody => continue,
-                }
-            }
-            let search = match reply.verdict {
-                Verdict::Answer => {
-                    said.unknown = true;
-                    Search::Once
-                }
-                Verdict::TxRefused(kind) => {
-                    said.refused(kind);
-                    if kind == RefusalKind::SenderRateLimit {
-                        // The same at every endpoint of the chain.
-                        break;
-                    }
-                    if !doubtful(kind) {
-                        continue;
-                    }
-                    Search::Budget
-                }
-                // Not looked at: the endpoint would not have it, or could not.
-                Verdict::RateLimited { .. } | Verdict::Unsupported | Verdict::WrongIdentity => continue,
-                Verdict::Fault(_) if !exchange.sent => continue,
-                // Some nodes mine what they answer with a revert, and an error that nobody knows says
-                // nothing about the bytes.
-                Verdict::Fault(_)
-                | Verdict::Reverted(_)
-                | Verdict::NotYet
-                | Verdict::Missing { .. }
-                | Verdict::RangeTooLarge { .. }
-                | Verdict::Invalid
-                | Verdict::Unclassified => {
-                    said.unknown = true;
-                    Search::Once
-                }
-            };
+            let Some(search) = said.hear(id, hash, exchange) else { continue };
             // The budget is that of the whole submission.
-            let search = if searched { Search::Once } else { search };
-            searched |= search == Search::Budget;
-            if by.is_none() && self.knows(hash, id, search, Some(&log)).await {
-                by = Some(id);
-                if spread == Spread::First {
-                    break;
-                }
+            let search = if said.searched { Search::Once } else { search };
+            said.searched |= search == Search::Budget;
+            if said.by.is_none() && self.knows(hash, id, search, Some(&log)).await {
+                said.by = Some(id);
             }
         }
+        if said.by.is_some() && said.refused_for_good {
+            self.meter.contradictions.increment(1);
+            tracing::debug!(%hash, "one endpoint accepted what another refused for good");
+        }
         Submission {
-            answer: if by.is_some() { SendAnswer::Accepted } else { said.answer() },
-            by: by.map(|id| self.name(id)),
+            answer: if said.by.is_some() { SendAnswer::Accepted } else { said.answer() },
+            by: said.by.map(|id| self.name(id)),
             attempts: attempts.into_inner().unwrap_or_else(PoisonError::into_inner),
             unanimous: said.refusals >= self.pool().senders(),
             refusal: said.error,
+        }
+    }
+
+    /// Sends the same bytes to every healthy endpoint at once, and hears them until one has taken them and the
+    /// others have had [`STRAGGLERS`] (T4). Where one is private, only those that are.
+    ///
+    /// A slow acceptance beats a fast error. What one says of bytes that another may have taken by then proves
+    /// nothing against them, so a doubtful refusal is looked up at the end, when nobody took them.
+    async fn broadcast(
+        &self,
+        call: &Call,
+        hash: TxHash,
+        (prefer, tried): (Option<EndpointId>, &mut Vec<EndpointId>),
+        admit: Admit<'_>,
+        said: &mut Said,
+        log: &(dyn Fn(CallReport) + Send + Sync),
+    ) {
+        let mut wave = Vec::new();
+        let mut role = None;
+        loop {
+            // One whose budget is used up is not waited for.
+            let pick = self.pool().begin(Need::Send, &call.method, prefer, tried, Resting::Leave, now());
+            let Some(pick) = pick else { break };
+            let started = self.started(pick);
+            let own = self.pool().get(started.id).role();
+            if *role.get_or_insert(own) == Role::Private && own != Role::Private {
+                break;
+            }
+            tried.push(started.id);
+            wave.push(started);
+        }
+        let mut open: FuturesUnordered<_> = wave
+            .into_iter()
+            .map(async |started| {
+                let id = started.id;
+                if !admit(id).await {
+                    return None;
+                }
+                let timeout = self.config.attempt_timeout;
+                Some((id, self.exchange(started, &[call], timeout, Some(log)).await))
+            })
+            .collect();
+        let mut until = None;
+        let mut search = None;
+        loop {
+            let next = match until {
+                None => open.next().await,
+                Some(until) => tokio::time::timeout_at(until, open.next()).await.unwrap_or_default(),
+            };
+            let Some(heard) = next else { break };
+            let Some((id, exchange)) = heard else { continue };
+            search = said.hear(id, hash, exchange).map(|search| (id, search)).or(search);
+            if said.by.is_some() {
+                until.get_or_insert(tokio::time::Instant::now() + STRAGGLERS);
+            }
+        }
+        drop(open);
+        if let (None, Some((id, search))) = (said.by, search) {
+            said.searched = search == Search::Budget;
+            if self.knows(hash, id, search, Some(log)).await {
+                said.by = Some(id);
+            }
         }
     }
 
@@ -219,19 +233,77 @@ impl Shared {
     }
 }
 
-/// What endpoints said of bytes that none has taken.
+/// What endpoints said of bytes.
 #[derive(Default)]
 struct Said {
+    /// Who has them.
+    by: Option<EndpointId>,
     unknown: bool,
     refused: Option<RefusalKind>,
+    refused_for_good: bool,
     refusals: usize,
+    /// Whether the same holds at every endpoint of the chain, so that no more is asked.
+    over: bool,
+    /// Whether the budget to look for them is used up.
+    searched: bool,
+    /// Who spoke last, and what.
+    last: Option<(EndpointName, &'static str)>,
     error: Option<ErrorPayload>,
 }
 
 impl Said {
+    /// Whether a further endpoint is asked.
+    fn goes_on(&self, spread: Spread) -> bool {
+        !self.over && (self.by.is_none() || spread == Spread::Everybody)
+    }
+
+    /// Notes what one endpoint said. The bytes are looked for where it is not clear what became of them.
+    fn hear(&mut self, id: EndpointId, hash: TxHash, exchange: Exchange) -> Option<Search> {
+        let Exchange { replies, sent, by, .. } = exchange;
+        let reply = replies.into_iter().next()?;
+        self.last = Some((by, reply.verdict.label()));
+        // A hash that is not ours says that it has taken something else.
+        let named = reply.result().and_then(|named| serde_json::from_str::<TxHash>(named).ok());
+        if let Some(ResponsePayload::Failure(error)) = reply.payload {
+            self.error = Some(error);
+        }
+        match reply.verdict {
+            Verdict::Answer if named == Some(hash) => {
+                self.by = self.by.or(Some(id));
+                None
+            }
+            Verdict::TxRefused(RefusalKind::AlreadyKnown) => {
+                self.by = self.by.or(Some(id));
+                None
+            }
+            Verdict::TxRefused(kind) => {
+                self.refused(kind);
+                self.over |= kind == RefusalKind::SenderRateLimit;
+                doubtful(kind).then_some(Search::Budget)
+            }
+            // Not looked at: the endpoint would not have it, or could not.
+            Verdict::RateLimited { .. } | Verdict::Unsupported | Verdict::WrongIdentity => None,
+            Verdict::Fault(_) if !sent => None,
+            // Some nodes mine what they answer with a revert, and an error that nobody knows says nothing about
+            // the bytes.
+            Verdict::Answer
+            | Verdict::Fault(_)
+            | Verdict::Reverted(_)
+            | Verdict::NotYet
+            | Verdict::Missing { .. }
+            | Verdict::RangeTooLarge { .. }
+            | Verdict::Invalid
+            | Verdict::Unclassified => {
+                self.unknown = true;
+                Some(Search::Once)
+            }
+        }
+    }
+
     /// One refusal that may pass outweighs those that are final.
     fn refused(&mut self, kind: RefusalKind) {
         self.refusals += 1;
+        self.refused_for_good |= kind.is_final();
         if self.refused.is_none_or(|known| known.is_final()) {
             self.refused = Some(kind);
         }

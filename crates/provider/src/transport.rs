@@ -19,7 +19,6 @@ use crate::{
     gate::{Sends, sends},
     hedge::Hedged,
     route::{End, Way},
-    send::Spread,
     session::Session,
     wire::Call,
 };
@@ -202,7 +201,9 @@ async fn send(shared: &Arc<Shared>, call: &Call) -> Result<ResponsePayload, Tran
         return Err(to_alloy(Error::new(ErrorKind::Invalid, message)));
     };
     let hash = hash_of(&raw);
-    let submission = shared.submit(&raw, hash, (None, Spread::First), &|_| Box::pin(ready(true)), None).await;
+    let submission = shared
+        .submit(&raw, hash, (None, shared.config.broadcast.spread()), &|_| Box::pin(ready(true)), None)
+        .await;
     let delivery = match submission.answer {
         SendAnswer::Accepted => {
             return to_raw_value(&hash).map(ResponsePayload::Success).map_err(TransportError::ser_err);

@@ -73,7 +73,7 @@ pub use backstay_core::{
     session::Trail,
     tx::{Grant, Inclusion, Outcome},
 };
-pub use backstay_provider::{EndpointConfig, ProviderConfig, error_of, meter};
+pub use backstay_provider::{Broadcast, EndpointConfig, ProviderConfig, error_of, meter};
 pub use backstay_recovery::{AllowanceFlow, Flow, RecoveryConfig};
 pub use backstay_tx::TxConfig;
 pub use client::{Builder, Client};

@@ -84,7 +84,8 @@ impl Driver {
             let mut asked_at = self.height();
             loop {
                 // Again, they go to everybody: whoever took them may have lost them.
-                let spread = if said.is_none() { Spread::First } else { Spread::Everybody };
+                let first = session.endpoints().config().broadcast.spread();
+                let spread = if said.is_none() { first } else { Spread::Everybody };
                 let submission = session.submit(&attempt.raw, attempt.hash, spread).await;
                 note(session, &submission);
                 let answer = submission.answer;

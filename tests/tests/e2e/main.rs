@@ -4,6 +4,7 @@
 mod alloy_over_client;
 mod bad_input;
 mod batches;
+mod broadcasts;
 mod depth;
 mod filters;
 mod fleets;

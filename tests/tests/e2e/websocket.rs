@@ -271,7 +271,7 @@ async fn a_send_says_whether_its_bytes_may_have_left() {
 }
 
 /// A signed transfer of nothing.
-fn transfer(signer: &PrivateKeySigner) -> Bytes {
+pub(crate) fn transfer(signer: &PrivateKeySigner) -> Bytes {
     let mut transfer = TxEip1559 {
         chain_id: CHAIN_ID,
         gas_limit: 21_000,
