@@ -1,11 +1,14 @@
 //! JSON-RPC envelopes: what is written and what is read.
 
-use std::{borrow::Cow, collections::HashMap};
+use std::{borrow::Cow, collections::HashMap, fmt, marker::PhantomData};
 
 use alloy::rpc::json_rpc::{ErrorPayload, Id, ResponsePayload, SerializedRequest};
 use backstay_core::failure::{Classifier, Content, FaultKind, Reply as Shown, RpcError, Verdict};
 use bytes::Bytes;
-use serde::{Deserialize, Deserializer};
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor, value::MapAccessDeserializer},
+};
 use serde_json::value::RawValue;
 
 use crate::http::HttpReply;
@@ -140,16 +143,20 @@ pub(crate) fn read(calls: &[&Call], http: &HttpReply, classifier: &Classifier) -
             Err(error) => vec![reader.unreadable(call, &error)],
         },
         // Some servers put null where they have nothing to say: only that element has failed.
-        [first, ..] => match serde_json::from_slice::<Vec<Option<Envelope<'_>>>>(&http.body) {
+        [first, ..] => match serde_json::from_slice::<Vec<Option<Object<Envelope<'_>>>>>(&http.body) {
             Ok(envelopes) => {
-                let by_id: HashMap<Id, &Envelope<'_>> = envelopes
-                    .iter()
-                    .flatten()
-                    .filter_map(|envelope| Some((envelope.own_id()?, envelope)))
-                    .collect();
+                let mut by_id: HashMap<Id, Option<&Envelope<'_>>> = HashMap::with_capacity(calls.len());
+                for Object(envelope) in envelopes.iter().flatten() {
+                    let Some(id) = envelope.own_id() else { continue };
+                    by_id
+                        .entry(id)
+                        // Two answers to one call that differ are none.
+                        .and_modify(|known| *known = known.filter(|known| known.says_as(envelope)))
+                        .or_insert(Some(envelope));
+                }
                 let read = |call: &&Call| match by_id.get(&call.id) {
-                    Some(envelope) => reader.one(call, envelope),
-                    None => Reply::fault(FaultKind::WrongId),
+                    Some(Some(envelope)) => reader.one(call, envelope),
+                    Some(None) | None => Reply::fault(FaultKind::WrongId),
                 };
                 calls.iter().map(read).collect()
             }
@@ -245,28 +252,57 @@ impl Envelope<'_> {
         self.id.and_then(|id| serde_json::from_str(id.get()).ok())
     }
 
+    fn says_as(&self, other: &Self) -> bool {
+        let raw = |value: Option<&RawValue>| value.map(|value| value.get().to_owned());
+        raw(self.result) == raw(other.result) && raw(self.error) == raw(other.error)
+    }
+
     fn has_no_id(&self) -> bool {
         self.id.is_none_or(|id| id.get() == "null")
     }
 }
 
-/// Reads a reply object.
-fn envelope(body: &[u8]) -> serde_json::Result<Envelope<'_>> {
-    if is_array(body) {
-        // It would be taken for the fields in their order.
-        return Err(serde::de::Error::custom("an array in place of an object"));
+/// An object that is read as one: a plain struct would take an array for its fields in their order.
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(fields))
+            }
+        }
+        deserializer.deserialize_map(Fields(PhantomData)).map(Self)
     }
-    serde_json::from_slice(body)
 }
 
-/// Whether JSON is an array, if anything.
-pub(crate) fn is_array(json: &[u8]) -> bool {
-    json.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[')
+/// Reads a reply object.
+fn envelope(body: &[u8]) -> serde_json::Result<Envelope<'_>> {
+    serde_json::from_slice::<Object<Envelope<'_>>>(body).map(|object| object.0)
 }
 
 /// Tells `null` from absent, which `Option` alone does not.
 fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// The longest message of a node that an error keeps, in bytes.
+const LONGEST_MESSAGE: usize = 4096;
+
+/// A node's words, cut where they become a page.
+fn bounded(mut message: String) -> Cow<'static, str> {
+    if message.len() > LONGEST_MESSAGE {
+        message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+        message.push('…');
+    }
+    message.into()
 }
 
 fn error_payload(error: &RawValue) -> ErrorPayload {
@@ -279,14 +315,14 @@ fn error_payload(error: &RawValue) -> ErrorPayload {
         #[serde(default)]
         data: Option<Box<RawValue>>,
     }
-    let plain = |message: String| ErrorPayload { code: 0, message: message.into(), data: None };
+    let plain = |message: String| ErrorPayload { code: 0, message: bounded(message), data: None };
     match serde_json::from_str::<Lenient>(error.get()) {
         Ok(lenient) => {
             let code = match &lenient.code {
                 serde_json::Value::String(text) => text.parse().ok(),
                 other => other.as_i64(),
             };
-            let message = lenient.message.unwrap_or_default().into();
+            let message = bounded(lenient.message.unwrap_or_default());
             ErrorPayload { code: code.unwrap_or_default(), message, data: lenient.data }
         }
         Err(_) => {
@@ -305,6 +341,8 @@ pub(crate) fn known(json: String) -> ResponsePayload {
     }
 }
 
+#[cfg(test)]
+mod hostile;
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -32,7 +32,7 @@ use tower::ServiceExt;
 use super::{Ask, Heard, Order};
 use crate::{
     http::{self, Broken, HttpReply, Target},
-    wire,
+    wire::Object,
 };
 
 /// How long making a connection may take: name, TCP, TLS and upgrade.
@@ -331,11 +331,12 @@ struct Head<'a> {
 
 /// To whom a frame is; `None` for what is no JSON-RPC.
 fn read(frame: &[u8]) -> Option<Whose> {
-    if !wire::is_array(frame) {
-        return serde_json::from_slice::<Head<'_>>(frame).ok().map(|head| head.whose());
+    if let Ok(Object(head)) = serde_json::from_slice::<Object<Head<'_>>>(frame) {
+        return Some(head.whose());
     }
-    let heads: Vec<Head<'_>> = serde_json::from_slice(frame).ok()?;
-    let call = heads.iter().map(Head::whose).find(|whose| matches!(whose, Whose::Call(_)));
+    let heads: Vec<Option<Object<Head<'_>>>> = serde_json::from_slice(frame).ok()?;
+    let call =
+        heads.iter().flatten().map(|Object(head)| head.whose()).find(|whose| matches!(whose, Whose::Call(_)));
     Some(call.unwrap_or(Whose::Nobody))
 }
 
