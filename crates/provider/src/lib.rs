@@ -36,6 +36,7 @@ pub mod meter;
 mod notice;
 mod roster;
 mod route;
+mod secrets;
 mod send;
 mod session;
 mod track;

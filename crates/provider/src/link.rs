@@ -15,12 +15,14 @@ use crate::{
     http::{Broken, Connector, Target},
     meter::EndpointMeter,
     notice::Seldom,
+    secrets::Secrets,
     wire::{self, Call, Reply},
 };
 
 /// The way to one endpoint.
 pub(crate) struct Link {
     way: Way,
+    secrets: Secrets,
     pub(crate) meter: EndpointMeter,
     /// Whether it was in use when it was last looked at.
     pub(crate) in_use: AtomicBool,
@@ -31,7 +33,7 @@ pub(crate) struct Link {
 }
 
 enum Way {
-    Http(Target),
+    Http(Box<Target>),
     #[cfg(feature = "ws")]
     WebSocket(Socket),
 }
@@ -52,7 +54,7 @@ impl Link {
         let target = Target::new(connector.clone(), config)?;
         let meter = EndpointMeter::new(chain_id, config.name.as_str());
         let way = match target.kind() {
-            Kind::Http => Way::Http(target),
+            Kind::Http => Way::Http(Box::new(target)),
             #[cfg(feature = "ws")]
             Kind::WebSocket => Way::WebSocket(Socket::new(target, meter.strays.clone())),
             #[cfg(not(feature = "ws"))]
@@ -62,6 +64,7 @@ impl Link {
         };
         Ok(Self {
             way,
+            secrets: Secrets::new(config, &config.parse()?),
             meter,
             // It is told of when it falls out of use, not when it comes into it at connect.
             in_use: AtomicBool::new(true),
@@ -83,17 +86,19 @@ impl Link {
         left: &mut Left,
     ) -> Result<(Vec<Reply>, bool), Broken> {
         let limit = shared.config.max_reply;
-        match &self.way {
+        let (mut replies, sent) = match &self.way {
             Way::Http(target) => {
                 let reply = target.post(wire::body(calls), limit).await?;
-                Ok((wire::read(calls, &reply, &shared.classifier), reply.sent))
+                (wire::read(calls, &reply, &shared.classifier), reply.sent)
             }
             #[cfg(feature = "ws")]
             Way::WebSocket(socket) => {
                 let answer = socket.ask(calls, limit, &mut left.0).await?;
                 let calls: Vec<&Call> = answer.calls.iter().collect();
-                Ok((wire::read(&calls, &answer.reply, &shared.classifier), answer.reply.sent))
+                (wire::read(&calls, &answer.reply, &shared.classifier), answer.reply.sent)
             }
-        }
+        };
+        replies.iter_mut().for_each(|reply| self.secrets.hush(reply));
+        Ok((replies, sent))
     }
 }

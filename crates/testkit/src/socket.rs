@@ -217,6 +217,7 @@ async fn serve(site: Arc<Site>, stream: TcpStream) {
     }) else {
         return;
     };
+    #[expect(clippy::result_large_err, reason = "the type is that of the handshake")]
     let answer = |request: &Request, response: Response| answer(&site, &upgrade, request, response);
     let Ok(socket) = accept_hdr_async(stream, answer).await else { return };
     let (mut sink, mut messages) = socket.split();

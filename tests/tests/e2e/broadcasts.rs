@@ -60,7 +60,7 @@ async fn a_hung_endpoint_holds_up_no_broadcast_and_is_not_blamed_for_being_outru
     let client = within(Client::builder(config).connect()).await.expect("it connects");
     let signer = stage.account().await;
     let begun = tokio::time::Instant::now();
-    within(client.provider::<Ethereum>().send_raw_transaction(&transfer(&signer)))
+    let _ = within(client.provider::<Ethereum>().send_raw_transaction(&transfer(&signer)))
         .await
         .expect("one accepts");
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
@@ -89,7 +89,7 @@ async fn a_broadcast_whose_replies_are_all_lost_is_looked_up() {
     let fleet = stage.fleet([("a", loses()), ("b", loses())]).await;
     let client = client(&stage, &fleet).await;
     let signer = stage.account().await;
-    within(client.provider::<Ethereum>().send_raw_transaction(&transfer(&signer)))
+    let _ = within(client.provider::<Ethereum>().send_raw_transaction(&transfer(&signer)))
         .await
         .expect("it is found");
     assert_eq!(counts(&fleet, ["a", "b"]), [1, 1]);
@@ -114,7 +114,8 @@ async fn with_a_private_endpoint_a_broadcast_stays_there() {
     config.endpoints[1].role = Role::Private;
     let client = within(Client::builder(config).connect()).await.expect("it connects");
     let raw = transfer(&stage.account().await);
-    within(client.provider::<Ethereum>().send_raw_transaction(&raw)).await.expect("the relay accepts");
+    let _ =
+        within(client.provider::<Ethereum>().send_raw_transaction(&raw)).await.expect("the relay accepts");
     assert_eq!(counts(&fleet, ["public", "relay"]), [0, 1]);
 }
 

@@ -5,6 +5,7 @@ mod alloy_over_client;
 mod bad_input;
 mod batches;
 mod broadcasts;
+mod bytes;
 mod depth;
 mod filters;
 mod fleets;
