@@ -57,6 +57,7 @@ async fn a_hung_endpoint_holds_up_no_broadcast_and_is_not_blamed_for_being_outru
     let mut config = stage.config(&fleet);
     config.provider.broadcast = Broadcast::AllHealthy;
     config.provider.attempt_timeout = Duration::from_secs(25);
+    config.provider.operation_timeout = Duration::from_secs(60);
     let client = within(Client::builder(config).connect()).await.expect("it connects");
     let signer = stage.account().await;
     let begun = tokio::time::Instant::now();

@@ -91,6 +91,7 @@ async fn a_reply_without_end_is_cut_and_another_endpoint_answers() {
         config.provider.max_reply = 1 << 20;
         // It is not the time that ends it.
         config.provider.attempt_timeout = Duration::from_secs(25);
+        config.provider.operation_timeout = Duration::from_secs(60);
         config.endpoints.insert(0, EndpointConfig::new("endless", url));
         let client = within(Client::builder(config).connect()).await.expect("it connects");
         within(client.provider::<Ethereum>().get_gas_price()).await.expect("the other one answers");
@@ -145,4 +146,20 @@ async fn bytes_that_are_no_json_of_ours_are_a_fault_and_another_endpoint_answers
         eventually("it goes on", async || within(client.provider::<Ethereum>().get_chain_id()).await.is_ok())
             .await;
     }
+}
+
+#[tokio::test]
+async fn a_node_that_puts_its_url_into_an_error_gives_away_no_key() {
+    let stage = Stage::new().await;
+    let fleet = stage.fleet([("echoes", Program::new())]).await;
+    let mut config = config(&fleet.urls());
+    let endpoint = &mut config.endpoints[0];
+    endpoint.url.push_str("v1/hush-path?apikey=hush-query");
+    endpoint.headers.insert("authorization".into(), "Bearer hush-token".into());
+    let echo = format!("odd request to {} with Bearer hush-token", endpoint.url);
+    let client = within(Client::builder(config).connect()).await.expect("it connects");
+    fleet.endpoint("echoes").set(Rule::on("eth_gasPrice").then(Action::error(-39_997, echo)));
+    let error = within(client.provider::<Ethereum>().get_gas_price()).await.expect_err("it is refused");
+    let shown = format!("{error} {error:?}");
+    assert!(shown.contains("odd request") && !shown.contains("hush"), "{shown}");
 }

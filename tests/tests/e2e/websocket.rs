@@ -152,6 +152,7 @@ async fn whatever_ends_a_connection_the_call_goes_on_at_once_to_an_endpoint_of_t
     for (what, fault) in faults {
         let mut config = mixed.config();
         config.provider.attempt_timeout = Duration::from_secs(20);
+        config.provider.operation_timeout = Duration::from_secs(60);
         config.provider.max_reply = 100_000;
         let client = connect(config).await;
         mixed.socket.on_message(on("eth_gasPrice", fault));

@@ -24,6 +24,7 @@ async fn pair(node: &Paper) -> (SocketServer, Fleet) {
 async fn reader(socket: &SocketServer, fleet: &Fleet) -> Client {
     let mut config = config(&fleet.urls());
     config.provider.attempt_timeout = Duration::from_secs(20);
+    config.provider.operation_timeout = Duration::from_secs(60);
     config.provider.pool.min_hold = Duration::from_millis(50);
     config.endpoints.insert(0, EndpointConfig::new("A", socket.url()));
     within(Client::builder(config).connect()).await.expect("B is enough")
