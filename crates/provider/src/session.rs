@@ -23,12 +23,12 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::{
+    endpoints::track::parse_header,
     endpoints::{CallReport, Endpoints, Started, attempt, now},
-    route::{End, Way, backoff},
-    send::{Spread, Submission},
-    track::parse_header,
+    link::wire::{Call, Reply, known, verdict_of},
+    reads::route::{End, Way, backoff},
+    sends::{Spread, Submission},
     transport::SessionTransport,
-    wire::{Call, Reply, known, verdict_of},
 };
 
 /// How often a question about a receipt is asked again at once: a load balancer may have handed it to a

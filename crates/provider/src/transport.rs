@@ -16,11 +16,11 @@ use tracing::{Instrument, Span, field::Empty};
 
 use crate::{
     endpoints::{Endpoints, Shared},
-    gate::{Sends, sends},
-    hedge::Hedged,
-    route::{End, Way},
+    link::wire::Call,
+    reads::hedge::Hedged,
+    reads::route::{End, Way},
+    sends::gate::{Sends, sends},
     session::Session,
-    wire::Call,
 };
 
 /// An alloy transport over all endpoints.

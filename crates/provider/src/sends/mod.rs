@@ -1,5 +1,7 @@
 //! One signed transaction, with its three outcomes (T3).
 
+pub(crate) mod gate;
+
 use std::{
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -20,8 +22,8 @@ use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 
 use crate::{
     endpoints::{CallReport, Exchange, Log, Shared, attempt, now},
-    route::backoff,
-    wire::{Call, Reply},
+    link::wire::{Call, Reply},
+    reads::route::backoff,
 };
 
 /// What became of a send.

@@ -31,8 +31,8 @@ use tower::ServiceExt;
 
 use super::{Ask, Heard, Order};
 use crate::{
-    http::{self, Broken, HttpReply, Target},
-    wire::Object,
+    link::http::{self, Broken, HttpReply, Target},
+    link::wire::Object,
 };
 
 /// How long making a connection may take: name, TCP, TLS and upgrade.

@@ -1,5 +1,10 @@
 //! The pool: every call to an endpoint goes through here.
 
+mod connect;
+pub(crate) mod notice;
+mod roster;
+pub(crate) mod track;
+
 use std::{
     collections::HashSet,
     fmt,
@@ -25,13 +30,12 @@ use tokio::{sync::Notify, task::AbortHandle};
 
 use crate::{
     config::{EndpointConfig, ProviderConfig},
-    filters::Shelf,
-    http::{self, Connector},
+    endpoints::notice::Seldom,
+    link::http::{self, Connector},
+    link::wire::{Call, Reply},
     link::{Left, Link},
     meter::{self, PoolMeter},
-    notice::Seldom,
-    roster,
-    wire::{Call, Reply},
+    reads::filters::Shelf,
 };
 
 /// The endpoints of one chain, identified and tracked.
@@ -383,7 +387,7 @@ impl Shared {
     pub(crate) async fn header(&self, id: EndpointId, block: &str) -> Result<Option<Header>, Verdict> {
         let call = self.call("eth_getBlockByNumber", &format!("[{block},false]"));
         let reply = self.track(id, &call).await?;
-        match reply.result().map(crate::track::parse_header) {
+        match reply.result().map(crate::endpoints::track::parse_header) {
             Some(Ok(header)) => Ok(header),
             Some(Err(_)) | None => Err(Verdict::Fault(FaultKind::NotJson)),
         }

@@ -18,8 +18,8 @@ use serde_json::value::RawValue;
 
 use crate::{
     endpoints::{Shared, now},
-    route::{Journey, Look, Way, backoff},
-    wire::{Call, Reply, known},
+    link::wire::{Call, Reply, known},
+    reads::route::{Journey, Look, Way, backoff},
 };
 
 /// The longest range whose blooms are looked at.

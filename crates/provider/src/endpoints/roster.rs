@@ -14,10 +14,10 @@ use backstay_core::{
 
 use crate::{
     config::EndpointConfig,
+    endpoints::track::Branch,
     endpoints::{Endpoints, Shared, now, time_of_day},
     link::Link,
-    route::backoff,
-    track::Branch,
+    reads::route::backoff,
 };
 
 impl Endpoints {

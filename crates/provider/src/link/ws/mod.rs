@@ -22,8 +22,8 @@ use tokio::{
 };
 
 use crate::{
-    http::{Broken, HttpReply, Target},
-    wire::{self, Call},
+    link::http::{Broken, HttpReply, Target},
+    link::wire::{self, Call},
 };
 
 /// The way to an endpoint over WebSocket.

@@ -1,5 +1,11 @@
 //! One endpoint as it is spoken to: where its requests go, and what is measured of it.
 
+pub(crate) mod http;
+pub(crate) mod secrets;
+pub(crate) mod wire;
+#[cfg(feature = "ws")]
+pub(crate) mod ws;
+
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
@@ -8,15 +14,15 @@ use std::sync::{
 use backstay_core::Result;
 
 #[cfg(feature = "ws")]
-use crate::ws::Socket;
+use crate::link::ws::Socket;
 use crate::{
     config::{EndpointConfig, Kind},
     endpoints::Shared,
-    http::{Broken, Connector, Target},
+    endpoints::notice::Seldom,
+    link::http::{Broken, Connector, Target},
+    link::secrets::Secrets,
+    link::wire::{Call, Reply},
     meter::EndpointMeter,
-    notice::Seldom,
-    secrets::Secrets,
-    wire::{self, Call, Reply},
 };
 
 /// The way to one endpoint.

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     endpoints::Shared,
-    wire::{Call, Reply},
+    link::wire::{Call, Reply},
 };
 
 /// Below this are precompiles, whose code no chain shows, also those of rollups and side chains.

@@ -15,7 +15,7 @@ use futures::future::{Either, select};
 
 use crate::{
     endpoints::{Exchange, Shared, Started, now},
-    route::{Journey, Way},
+    reads::route::{Journey, Way},
 };
 
 /// Whether a read is hedged.
@@ -125,7 +125,7 @@ impl Shared {
 }
 
 /// Whether a hedge's reply ends the read. A miss does not: the first endpoint may have it.
-fn settles(reply: &crate::wire::Reply) -> bool {
+fn settles(reply: &crate::link::wire::Reply) -> bool {
     match &reply.verdict {
         Verdict::Answer => !reply.is_null(),
         Verdict::Reverted(_) => true,

@@ -11,7 +11,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use crate::http::HttpReply;
+use crate::link::http::HttpReply;
 
 /// One request.
 #[derive(Clone, Debug)]

@@ -19,9 +19,9 @@ use tokio::sync::Mutex;
 
 use crate::{
     endpoints::{Shared, now},
-    hedge::Hedged,
-    route::Way,
-    wire::{Call, known},
+    link::wire::{Call, known},
+    reads::hedge::Hedged,
+    reads::route::Way,
 };
 
 /// How many blocks are fetched at once for a filter of blocks that was made again.

@@ -6,7 +6,7 @@ use backstay_core::failure::Verdict;
 use serde_json::value::RawValue;
 use url::Url;
 
-use crate::{config::EndpointConfig, wire::Reply};
+use crate::{config::EndpointConfig, link::wire::Reply};
 
 /// Shorter parts of a path or header are words, such as `v1` or `mainnet`.
 const SHORTEST: usize = 8;

@@ -17,9 +17,9 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     endpoints::{Endpoints, Shared},
-    hedge::Hedged,
-    route::{Journey, Look, Way},
-    wire::Call,
+    link::wire::Call,
+    reads::hedge::Hedged,
+    reads::route::{Journey, Look, Way},
 };
 
 impl Endpoints {

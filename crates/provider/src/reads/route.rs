@@ -14,11 +14,11 @@ use futures::future::join_all;
 
 use crate::{
     endpoints::{Log, Shared, now},
-    filters::FilterCall,
-    gate::{Sends, sends},
-    hedge::Hedged,
-    logs::LogQuery,
-    wire::{Call, Reply},
+    link::wire::{Call, Reply},
+    reads::filters::FilterCall,
+    reads::hedge::Hedged,
+    reads::logs::LogQuery,
+    sends::gate::{Sends, sends},
 };
 
 /// How a reply is looked at before it is believed.

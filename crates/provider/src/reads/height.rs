@@ -16,9 +16,9 @@ use serde::Deserialize;
 
 use crate::{
     endpoints::{Shared, now},
-    hedge::Hedged,
-    route::{Way, backoff},
-    wire::Call,
+    link::wire::Call,
+    reads::hedge::Hedged,
+    reads::route::{Way, backoff},
 };
 
 impl Shared {

@@ -17,7 +17,7 @@ use backstay_core::{
 
 use crate::{
     endpoints::{Shared, now},
-    wire::Reply,
+    link::wire::Reply,
 };
 
 /// How long the same kind of event stays quiet.

@@ -1,5 +1,7 @@
 //! The endpoints and how they are used.
 
+mod check;
+
 use std::{collections::BTreeMap, fmt, num::NonZeroU32, time::Duration};
 
 use alloy::primitives::B256;
@@ -12,7 +14,7 @@ use backstay_core::{
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::send::Spread;
+use crate::sends::Spread;
 
 /// One RPC address with a name.
 ///

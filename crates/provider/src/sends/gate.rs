@@ -9,7 +9,7 @@ use alloy::{
 };
 use backstay_core::{Error, ErrorKind, Result};
 
-use crate::{endpoints::Shared, wire::Call};
+use crate::{endpoints::Shared, link::wire::Call};
 
 /// How a method must be treated because it may change something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

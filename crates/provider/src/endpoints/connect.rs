@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use crate::{
     config::{EndpointConfig, ProviderConfig},
+    endpoints::track::{Branch, track},
     endpoints::{Endpoints, Shared, now, time_of_day},
-    track::{Branch, track},
 };
 
 /// How many different heights the branch is compared at.
