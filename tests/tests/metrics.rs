@@ -1,6 +1,12 @@
 //! What a service sees in its metrics. A process has one recorder, so this has a process of its own.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use backstay::{
     Client, Config, EndpointConfig,
@@ -9,53 +15,59 @@ use backstay::{
 };
 use backstay_testkit::{Action, Anvil, Fleet, Program, Rule};
 use e2e::story::CHAIN_ID;
-use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use metrics_util::registry::{AtomicStorage, Registry};
 
-/// The whole value of a counter or gauge with these labels, and of no other.
-fn value(snapshot: &[(metrics::Key, DebugValue)], name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-    let has = |key: &metrics::Key| {
-        let mut own: Vec<(&str, &str)> = key.labels().map(|label| (label.key(), label.value())).collect();
-        own.retain(|(key, value)| (*key, *value) != ("chain", "31337"));
-        key.name() == name && own == labels
-    };
-    snapshot.iter().find(|(key, _)| has(key)).map(|(_, value)| match value {
-        DebugValue::Counter(count) => *count as f64,
-        DebugValue::Gauge(value) => value.0,
-        DebugValue::Histogram(values) => values.len() as f64,
-    })
+/// Keeps what is measured. That of the crate `metrics-util` takes gauges back to zero when it is looked at.
+#[derive(Clone)]
+struct Kept(Arc<Registry<Key, AtomicStorage>>);
+
+impl Recorder for Kept {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        self.0.get_or_create_counter(key, |counter| Counter::from_arc(counter.clone()))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        self.0.get_or_create_gauge(key, |gauge| Gauge::from_arc(gauge.clone()))
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        self.0.get_or_create_histogram(key, |histogram| Histogram::from_arc(histogram.clone()))
+    }
 }
 
-/// Reading a snapshot takes counters back to zero: this adds up.
-#[derive(Default)]
-struct Seen(Vec<(metrics::Key, DebugValue)>);
+impl Kept {
+    /// Every metric with its value, and of a histogram how many values it has; not those that were never counted.
+    fn all(&self) -> Vec<(Key, f64)> {
+        let count = |value: &Arc<AtomicU64>| value.load(Ordering::Relaxed);
+        let mut all = Vec::new();
+        self.0.visit_counters(|key, counter| all.push((key.clone(), count(counter) as f64)));
+        all.retain(|(_, count)| *count > 0.0);
+        self.0.visit_gauges(|key, gauge| all.push((key.clone(), f64::from_bits(count(gauge)))));
+        self.0.visit_histograms(|key, values| all.push((key.clone(), values.data().len() as f64)));
+        all
+    }
 
-impl Seen {
-    fn look(&mut self, snapshotter: &Snapshotter) {
-        for (key, _, _, value) in snapshotter.snapshot().into_vec() {
-            let key = key.key().clone();
-            match self.0.iter_mut().find(|(known, _)| *known == key) {
-                Some((_, DebugValue::Counter(sum))) => {
-                    if let DebugValue::Counter(more) = value {
-                        *sum += more;
-                    }
-                }
-                Some((_, DebugValue::Histogram(sum))) => {
-                    if let DebugValue::Histogram(more) = value {
-                        sum.extend(more);
-                    }
-                }
-                Some((_, known)) => *known = value,
-                None => self.0.push((key, value)),
-            }
-        }
+    /// The value of the metric with these labels, and no other.
+    fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let has = |key: &Key| {
+            let mut own: Vec<(&str, &str)> = key.labels().map(|label| (label.key(), label.value())).collect();
+            own.retain(|(key, value)| (*key, *value) != ("chain", "31337"));
+            key.name() == name && own == labels
+        };
+        self.all().into_iter().find(|(key, _)| has(key)).map(|(_, value)| value)
     }
 }
 
 #[tokio::test]
 async fn a_service_sees_in_its_metrics_which_endpoint_failed_how_and_what_was_done() {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
-    recorder.install().expect("it is the only one of this process");
+    let kept = Kept(Arc::new(Registry::atomic()));
+    metrics::set_global_recorder(kept.clone()).expect("it is the only one of this process");
+    let value = |name, labels: &[(&str, &str)]| kept.value(name, labels);
 
     let chain = Anvil::builder().launch().await.expect("anvil starts");
     let fleet = Fleet::builder()
@@ -87,24 +99,20 @@ async fn a_service_sees_in_its_metrics_which_endpoint_failed_how_and_what_was_do
 
     let broken = [("endpoint", "broken")];
     let with = |key: &'static str, value: &'static str| [("endpoint", "broken"), (key, value)];
-    let mut seen = Seen::default();
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     loop {
-        seen.look(&snapshotter);
-        let opened = value(&seen.0, meter::BREAKER_CHANGES, &with("to", "open"));
-        if opened.is_some() && value(&seen.0, meter::IN_USE, &broken) == Some(0.0) {
+        let opened = value(meter::BREAKER_CHANGES, &with("to", "open"));
+        if opened.is_some() && value(meter::IN_USE, &broken) == Some(0.0) {
             break;
         }
         assert!(
             tokio::time::Instant::now() < deadline,
             "the breaker of `broken` does not open: {:?}",
-            seen.0
+            kept.all()
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     provider.get_gas_price().await.expect("the third answers");
-    seen.look(&snapshotter);
-    let value = |name, labels: &[(&str, &str)]| value(&seen.0, name, labels);
 
     assert!(value(meter::VERDICTS, &with("verdict", "server error")) >= Some(3.0));
     assert!(value(meter::VERDICTS, &with("verdict", "answer")) >= Some(3.0), "it was asked who it is");
@@ -121,7 +129,7 @@ async fn a_service_sees_in_its_metrics_which_endpoint_failed_how_and_what_was_do
     assert_eq!(value(meter::HEAD_LAG, &[("endpoint", "sound")]), Some(0.0));
     assert_eq!(value(meter::IN_USE, &[("endpoint", "sound")]), Some(1.0));
 
-    for (key, _) in &seen.0 {
+    for (key, _) in kept.all() {
         let text = format!("{key:?}");
         for secret in ["hush", "127.0.0.1", "eth_", "flux"] {
             assert!(!text.contains(secret), "{text}");

@@ -304,6 +304,8 @@ async fn the_status_says_what_each_endpoint_does_and_why() {
     let mut config = stage.config(&fleet);
     config.endpoints[0].max_concurrent = NonZeroU32::new(7);
     config.provider.pool.breaker.cooldown = Duration::from_secs(60);
+    // A chain of known pace that mines nothing would be a standstill.
+    config.provider.pool.block_time = None;
     let client = within(Client::builder(config).connect()).await.expect("it connects");
     read(&client).await;
     caught_up(&client, &stage.chain).await;
