@@ -248,12 +248,7 @@ impl Read {
                 let preferred = if self.missed.is_empty() && !lacks {
                     self.prefer
                 } else {
-                    match self.deeper(pool, kind, height, now) {
-                        Some(deeper) => Some(deeper),
-                        // If nobody was asked, somebody is.
-                        None if self.missed.is_empty() => self.prefer,
-                        None => return self.over(pool, now),
-                    }
+                    self.deeper(pool, kind, height, now).or(self.prefer)
                 };
                 match self.begin(pool, preferred, now) {
                     Some(pick) => Step::Ask(pick, timeout),
@@ -434,7 +429,7 @@ impl Read {
 
     /// Endpoints that rest are asked only while nobody has spoken.
     fn resting(&self) -> Resting {
-        if self.missed.is_empty() && self.kept.is_none() { Resting::Ask } else { Resting::Leave }
+        if self.kept.is_none() { Resting::Ask } else { Resting::Leave }
     }
 
     fn answer(&mut self) -> Told {

@@ -250,8 +250,8 @@ impl Pool {
         prefer: Option<EndpointId>,
     ) -> impl Iterator<Item = EndpointId> + Clone + '_ {
         let private = match need {
-            Need::Send if self.private > 0 => self.order.as_slice(),
-            Need::Send | Need::Current | Need::AtHeight(_) | Need::Reached(_) => &[],
+            Need::Send => self.order.as_slice(),
+            Need::Current | Need::AtHeight(_) | Need::Reached(_) => &[],
         };
         let private = private.iter().copied().filter(|id| self.get(*id).role == Role::Private);
         private.chain(prefer).chain([self.sticky]).chain(self.order.iter().copied())
