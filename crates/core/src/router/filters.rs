@@ -205,6 +205,7 @@ mod tests {
         for n in 100..100 + REMEMBERED as u64 {
             told.block(hash(n));
         }
-        assert_eq!(told.block(hash(11)), Fresh::Yes, "only so many are remembered");
+        assert_eq!(told.block(hash(100)), Fresh::No, "as many are remembered");
+        assert_eq!(told.block(hash(11)), Fresh::Yes, "and no more");
     }
 }

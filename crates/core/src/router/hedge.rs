@@ -231,7 +231,18 @@ mod tests {
         }
         let saved = (0..1_000).filter(|_| hedging.spend() == Spent::One).count();
         assert_eq!(saved, MOST_SAVED as usize);
+    }
+
+    #[test]
+    fn a_hedge_that_is_given_back_can_be_spent_and_none_is_won_by_it() {
+        let mut hedging = Hedging::new(plain());
         hedging.give_back();
-        assert_eq!(hedging.spend(), Spent::One);
+        assert_eq!((hedging.spend(), hedging.spend()), (Spent::One, Spent::Nothing));
+        (0..10_000).for_each(|_| _ = hedging.begin(A));
+        hedging.spend();
+        hedging.give_back();
+        hedging.give_back();
+        let saved = (0..1_000).filter(|_| hedging.spend() == Spent::One).count();
+        assert_eq!(saved, MOST_SAVED as usize);
     }
 }

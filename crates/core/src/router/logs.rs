@@ -270,6 +270,22 @@ mod tests {
     }
 
     #[test]
+    fn longer_pieces_are_tried_half_as_often_each_time_they_are_too_large() {
+        let mut split = Split::new(0, 1_000_000);
+        split.too_large(Some((0, 9)));
+        let answered = [(); 7].map(|()| {
+            let mut answered = 0;
+            while split.next().is_some_and(|(first, last)| last - first < 10) {
+                split.answered();
+                answered += 1;
+            }
+            split.too_large(None);
+            answered
+        });
+        assert_eq!(answered, [4, 8, 16, 32, 64, 64, 64]);
+    }
+
+    #[test]
     fn one_block_that_is_too_large_ends_it() {
         let (pieces, calls) = run(&mut Split::new(0, 63), |_, last| last < 5);
         assert_eq!(pieces.last().map(|(_, last)| *last), Some(4));

@@ -99,4 +99,14 @@ mod tests {
         assert_eq!(mark.carries(1, hash(2)), Height::Below, "too long ago");
         assert_eq!(mark.carries(2, hash(2)), Height::Risen);
     }
+
+    #[test]
+    fn a_head_that_is_shown_again_and_again_makes_no_other_forgotten() {
+        let mut mark = Mark::default();
+        mark.carries(1, hash(1));
+        for _ in 0..=REMEMBERED {
+            mark.carries(2, hash(2));
+        }
+        assert_eq!(mark.carries(1, hash(9)), Height::Risen, "it proves a reorg");
+    }
 }

@@ -175,6 +175,38 @@ fn calls_stay_where_they_are_until_the_preferred_endpoint_has_been_well_for_a_wh
 }
 
 #[test]
+fn the_preferred_endpoint_serves_again_as_soon_as_a_silence_is_over() {
+    let begun = Instant::now();
+    let mut pool = pool(&[100, 100], begun);
+    let asked = begun + Duration::from_secs(3_600);
+    let open = pool.begin_tracking(EndpointId(0), asked).expect("it is well");
+    let silent = asked + Duration::from_secs(3);
+    assert_eq!(order(&mut pool, Need::Current, silent), "ba");
+    pool.end(open, "m", &Verdict::Answer, silent);
+    assert_eq!(order(&mut pool, Need::Current, silent), "ab");
+}
+
+#[test]
+fn an_answer_after_a_fault_begins_the_while_for_which_the_preferred_endpoint_must_be_well() {
+    let begun = Instant::now();
+    let mut pool = pool(&[100, 100], begun);
+    let first = Pick { id: EndpointId(0), probe: false };
+    for _ in 0..5 {
+        pool.end(first, "m", &FAULT, begun);
+    }
+    assert_eq!(order(&mut pool, Need::Current, begun), "ba");
+    let back = begun + Duration::from_secs(5);
+    let probe = pool.begin_tracking(first.id, back).expect("the cooldown is over");
+    pool.end(probe, "m", &Verdict::Answer, back);
+    // So long after, one fault more does not open the breaker.
+    let later = begun + Duration::from_secs(600);
+    pool.end(first, "m", &FAULT, later);
+    pool.end(first, "m", &Verdict::Answer, later);
+    assert_eq!(order(&mut pool, Need::Current, later + Duration::from_secs(29)), "ba");
+    assert_eq!(order(&mut pool, Need::Current, later + Duration::from_secs(30)), "ab");
+}
+
+#[test]
 fn a_method_that_is_not_served_is_asked_for_elsewhere() {
     let now = Instant::now();
     let mut pool = pool(&[100, 100], now);
@@ -241,4 +273,38 @@ fn the_block_time_is_measured_over_the_longest_span() {
     pool.on_head(EndpointId(0), Header { timestamp: 1000, ..header(100) }, now);
     pool.on_ancestor(EndpointId(0), Header { timestamp: 968, ..header(84) });
     assert_eq!(pool.block_time(), Duration::from_secs(2));
+}
+
+#[test]
+fn an_endpoint_is_known_by_what_it_showed_and_whether_it_was_asked() {
+    let now = Instant::now();
+    let mut pool = Pool::new(PoolConfig::default(), (7, 1), [(EndpointName::from("a"), Role::Origin)]);
+    let id = EndpointId(0);
+    assert_eq!(*pool.get(id).identity(), Identity::Unknown);
+    assert_eq!((pool.get(id).head(), pool.get(id).block_at_most(500)), (None, None));
+    pool.set_identity(id, Identity::Verified, now);
+    for number in [100, 101] {
+        pool.on_head(id, header(number), now);
+    }
+    let endpoint = pool.get(id);
+    assert_eq!(*endpoint.identity(), Identity::Verified);
+    assert_eq!((endpoint.role(), endpoint.head()), (Role::Origin, Some(header(101))));
+    assert_eq!(endpoint.hash_at(100), Some(header(100).hash));
+    assert_eq!(endpoint.block_at_most(100), Some(header(100).block()));
+    assert_eq!(endpoint.block_at_most(500), Some(header(101).block()));
+    assert!(!endpoint.was_asked());
+    assert!(pool.begin(Need::Current, "m", None, &[], Resting::Ask, now).is_some());
+    assert!(pool.get(id).was_asked());
+}
+
+#[test]
+fn the_status_counts_how_often_each_verdict_was_given() {
+    let now = Instant::now();
+    let mut pool = pool(&[100], now);
+    let pick = Pick { id: EndpointId(0), probe: false };
+    for verdict in [&Verdict::Answer, &Verdict::NotYet, &Verdict::Answer, &Verdict::Answer] {
+        pool.end(pick, "m", verdict, now);
+    }
+    let expected = [(Verdict::Answer.label().to_owned(), 3), (Verdict::NotYet.label().to_owned(), 1)];
+    assert_eq!(pool.status(now).endpoints[0].verdicts, expected.into());
 }

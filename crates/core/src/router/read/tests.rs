@@ -331,6 +331,94 @@ mod frontier {
     }
 }
 
+/// A read that begins now.
+fn read(pool: &Pool, asks: Asks, now: Instant) -> Read {
+    let times = (Duration::from_secs(20), Duration::from_secs(60));
+    Read::new(pool, "m".into(), asks, Need::Current, None, &ReadConfig::default(), times, now)
+}
+
+/// Asks the next endpoint, which replies this.
+fn step(read: &mut Read, pool: &mut Pool, verdict: &Verdict, holding: Holding, now: Instant) -> Told {
+    let Step::Ask(pick, _) = read.next(pool, now) else { panic!("nobody is left") };
+    pool.end(pick, "m", verdict, now);
+    read.told(pool, pick.id, verdict, holding, now)
+}
+
+#[test]
+fn one_that_rests_is_left_alone_once_another_has_spoken_even_if_it_was_an_error() {
+    let now = Instant::now();
+    for (verdict, told, next) in [
+        (Verdict::Unclassified, Told::Keep, Step::Done(Done::Kept)),
+        (
+            Verdict::Fault(FaultKind::Refused),
+            Told::Drop,
+            Step::Ask(Pick { id: EndpointId(1), probe: false }, Duration::from_secs(20)),
+        ),
+    ] {
+        let mut pool = pool(&[Role::Read; 2], now);
+        for _ in 0..5 {
+            pool.end(Pick { id: EndpointId(1), probe: false }, "m", &Verdict::Fault(FaultKind::Refused), now);
+        }
+        let mut read = read(&pool, Asks::Current, now);
+        assert_eq!(step(&mut read, &mut pool, &verdict, Holding::All, now), told);
+        assert_eq!(read.next(&mut pool, now), next);
+    }
+}
+
+#[test]
+fn each_one_that_had_nothing_in_the_deep_counts_as_a_second_opinion() {
+    let now = Instant::now();
+    let mut pool = pool(&[Role::Read; 3], now);
+    let mut read = read(&pool, Asks::At { kind: BLOCKS, height: 50 }, now);
+    for opinions in 1..=3 {
+        step(&mut read, &mut pool, &Verdict::Answer, Holding::Nothing, now);
+        assert_eq!(read.second_opinions(), opinions);
+    }
+    let mut read = self::read(&pool, Asks::At { kind: BLOCKS, height: HEAD }, now);
+    step(&mut read, &mut pool, &Verdict::Answer, Holding::Nothing, now);
+    assert_eq!(read.second_opinions(), 0, "what is about to come is waited for");
+}
+
+#[test]
+fn one_that_was_asked_in_a_batch_is_not_asked_again_in_that_round() {
+    let now = Instant::now();
+    let mut pool = pool(&[Role::Read; 2], now);
+    let mut read = read(&pool, Asks::At { kind: BLOCKS, height: 50 }, now);
+    read.asked(EndpointId(0));
+    assert_eq!(read.tried(), [EndpointId(0)]);
+    let Step::Ask(pick, _) = read.next(&mut pool, now) else { panic!("there is another") };
+    assert_eq!((pick.id, read.tried()), (EndpointId(1), &[EndpointId(0), EndpointId(1)][..]));
+}
+
+#[test]
+fn where_nobody_answers_a_null_is_handed_out_before_a_refusal_and_that_before_another_error() {
+    let now = Instant::now();
+    let error = (Verdict::Unsupported, Holding::All);
+    let refusal = (Verdict::Missing { kind: BLOCKS, oldest: None }, Holding::All);
+    let null = (Verdict::Answer, Holding::Nothing);
+    let told = |replies: [&(Verdict, Holding); 3]| {
+        let mut pool = pool(&[Role::Read; 3], now);
+        let mut read = read(&pool, Asks::At { kind: BLOCKS, height: HEAD }, now);
+        let mut id = 0..;
+        replies.map(|(verdict, holding)| {
+            let id = EndpointId(id.next().expect("it has no end"));
+            read.told(&mut pool, id, verdict, *holding, now)
+        })
+    };
+    assert_eq!(told([&error, &refusal, &null]), [Told::Keep; 3]);
+    assert_eq!(told([&null, &refusal, &error]), [Told::Keep, Told::Drop, Told::Drop]);
+    assert_eq!(told([&refusal, &error, &refusal]), [Told::Keep, Told::Drop, Told::Drop]);
+}
+
+#[test]
+fn what_is_deep_is_asked_of_one_that_is_not_verified_yet_where_there_is_no_other() {
+    let now = Instant::now();
+    let mut pool = pool(&[Role::SendOnly, Role::Read], now);
+    pool.set_identity(EndpointId(1), Identity::Unverified, now);
+    let got = run(&mut pool, (BLOCKS, 50), always(&[("b", Says::Data)]), now);
+    assert_eq!(got, ("b".into(), Done::Answered, 1));
+}
+
 #[test]
 fn an_endpoint_that_is_only_sent_to_is_never_read_from() {
     let now = Instant::now();

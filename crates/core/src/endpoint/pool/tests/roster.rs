@@ -130,6 +130,7 @@ fn an_endpoint_over_its_budget_is_passed_over_without_fault_and_stays_the_sticky
     // A question about its own answer is not held up.
     let about = pool.begin_at(first.id, now);
     assert_eq!(pool.get(first.id).meter.in_flight(), 2);
+    assert_eq!(pool.status(now).endpoints[0].calls, 2);
     for pick in [first, about] {
         pool.abandon(pick, now);
     }
@@ -173,6 +174,24 @@ fn the_tracker_gets_the_next_place_when_it_found_none() {
     pool.end(open, "m", &Verdict::Answer, now);
     assert_eq!(begin(&mut pool, &[], now).map(|pick| pick.id), Some(EndpointId(1)));
     assert!(pool.begin_tracking(open.id, now).is_some());
+}
+
+#[test]
+fn an_origin_is_waited_for_beside_another_while_it_is_well_and_may_have_it() {
+    let now = Instant::now();
+    let origin = |pool: &Pool| pool.origin("m", DataKind::Blocks, 50, now);
+    let id = EndpointId(1);
+    let fails = |change: &dyn Fn(&mut Pool)| {
+        let mut pool = of_roles(&[Role::Read, Role::Origin], SendPublic::Never, now);
+        assert_eq!(origin(&pool), Some(id));
+        change(&mut pool);
+        origin(&pool).is_none()
+    };
+    assert_eq!(origin(&of_roles(&[Role::Origin], SendPublic::Never, now)), None, "it is alone");
+    assert!(fails(&|pool| pool.set_identity(id, Identity::Unknown, now)));
+    assert!(fails(&|pool| (0..5).for_each(|_| pool.end(Pick { id, probe: false }, "m", &FAULT, now))));
+    assert!(fails(&|pool| pool.end(Pick { id, probe: false }, "m", &Verdict::Unsupported, now)));
+    assert!(fails(&|pool| pool.history_refused(id, (DataKind::Blocks, 60), None, now)));
 }
 
 #[test]
