@@ -1,6 +1,7 @@
 //! Whether the unit tests of `core` notice each change to the code that decides.
 
 mod excuses;
+mod shares;
 
 use std::{
     collections::BTreeMap,
@@ -13,15 +14,13 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 
-use self::excuses::Plan;
+use self::{excuses::Plan, shares::Orders};
 use crate::{run::run, suite::cargo, tools::Tools};
 
 /// The version of cargo-mutants. Another one makes other mutants, and the excuses are for those of this one.
 const VERSION: &str = "27.1.0";
-/// How many mutants are built and tested at a time.
+/// How many mutants are built and tested at a time. One keeps about one core busy.
 const JOBS: usize = 2;
-/// The least time that the tests of a mutant get: where they loop for ever, that is noticed as well.
-const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What to mutate.
 #[derive(clap::Args)]
@@ -33,7 +32,8 @@ pub(crate) struct Args {
     jobs: usize,
 }
 
-/// Mutates the files of the plan, each mutant in a copy of the checkout, and runs the unit tests of `core` on it.
+/// Mutates the files of the plan in copies of the checkout, one place at a time, and runs the unit tests of `core` that
+/// can notice.
 ///
 /// # Errors
 ///
@@ -44,32 +44,18 @@ pub(crate) fn run_all(tools: &Tools, args: &Args) -> anyhow::Result<()> {
     let plan = Plan::read(&tools.root().join("xtask/mutants.toml"))?;
     let target = target(tools.root());
     let program = installed(&target.join("tools"))?;
-    let output = target.join("mutants");
     let files = plan.files(tools.root(), &args.files)?;
     // Before the run, which takes its copy now: somebody may go on working on them.
     let sources = Sources::read(tools.root(), &files)?;
-    let mut command = Command::new(program);
-    command
-        .args(["mutants", "--package", "backstay-core", "--no-times", "--colors", "never"])
-        .args(["--jobs", &args.jobs.to_string()])
-        .args(["--minimum-test-timeout", &TEST_TIMEOUT.as_secs().to_string()])
-        .arg("--output")
-        .arg(&output)
-        .args(files.iter().flat_map(|file| ["--file", file]))
-        // Its copies have target directories of their own. What tests print of lines is not read.
-        .env_remove("CARGO_TARGET_DIR")
-        .env("CARGO_PROFILE_DEV_DEBUG", "none")
-        .args(["--", "--lib"])
-        .current_dir(tools.root());
-    // 2 and 3 say that mutants were missed or that their tests ran out of time: that is ours to judge.
-    let status = command.status().context("cannot start cargo-mutants")?;
-    ensure!(
-        matches!(status.code(), Some(0 | 2 | 3)),
-        "cargo-mutants did not get to the end ({status}); its logs are in {}",
-        output.display()
-    );
-
-    let outcomes = Outcomes::read(&output.join("mutants.out/outcomes.json"), &sources)?;
+    let orders = Orders {
+        program: &program,
+        root: tools.root(),
+        files: &files,
+        skip: plan.skip(),
+        jobs: args.jobs.max(1),
+    };
+    let reports = shares::run(&target.join("mutants"), &orders)?;
+    let outcomes = Outcomes::read(&reports, &sources)?;
     let complaints = plan.judge(&outcomes.mutants);
     for complaint in &complaints {
         eprintln!("{complaint}");
@@ -149,7 +135,7 @@ struct Outcomes {
 }
 
 impl Outcomes {
-    fn read(path: &Path, sources: &Sources) -> anyhow::Result<Self> {
+    fn read(reports: &[PathBuf], sources: &Sources) -> anyhow::Result<Self> {
         #[derive(Deserialize)]
         struct Report {
             outcomes: Vec<Outcome>,
@@ -179,12 +165,15 @@ impl Outcomes {
             line: usize,
         }
 
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let report: Report = serde_json::from_str(&text)
-            .with_context(|| format!("{} is not as cargo-mutants {VERSION} writes it", path.display()))?;
         let mut mutants = Vec::new();
-        for Outcome { scenario, summary } in report.outcomes {
+        let read = |path: &PathBuf| -> anyhow::Result<Report> {
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            serde_json::from_str(&text)
+                .with_context(|| format!("{} is not as cargo-mutants {VERSION} writes it", path.display()))
+        };
+        let reports = reports.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
+        for Outcome { scenario, summary } in reports.into_iter().flat_map(|report| report.outcomes) {
             let Scenario::Mutant(Change { name, file, span }) = scenario else { continue };
             let fate = match summary.as_str() {
                 "CaughtMutant" => Fate::Caught,

@@ -78,6 +78,14 @@ impl Tools {
         if self.is_installed() {
             return Ok(());
         }
+        // npm empties the directory first, and would empty what the link leads to.
+        let modules = self.contracts().join("node_modules");
+        ensure!(
+            !modules.is_symlink(),
+            "{} is a symbolic link, and older than the lockfile or unfinished: run `npm ci` where it leads to, \
+             or remove the link",
+            modules.display()
+        );
         let npm = self.on_path("npm").context("npm is not on PATH")?;
         // Install scripts stay off: the binaries are in the packages.
         run(Command::new(npm)
@@ -253,6 +261,19 @@ mod tests {
         checkout.write(&anvil, "", 0o755);
         assert_eq!(checkout.tools().anvil().expect("npm installs it"), checkout.path(&anvil));
         assert!(checkout.tools().is_installed());
+    }
+
+    #[test]
+    fn what_a_linked_installation_leads_to_is_not_emptied() {
+        let checkout = Checkout::new();
+        // It stands for npm: it empties the directory first.
+        checkout.write("bin/npm", "#!/bin/sh\n: > node_modules/kept", 0o755);
+        let kept = checkout.write("elsewhere/kept", "x", 0o644);
+        let link = checkout.path("contracts/node_modules");
+        std::os::unix::fs::symlink(checkout.path("elsewhere"), link).expect("there is nothing yet");
+        let message = format!("{:#}", checkout.tools().install().expect_err("it would empty it"));
+        assert!(message.contains("node_modules is a symbolic link"), "{message}");
+        assert_eq!(fs::read_to_string(kept).expect("it is still there"), "x");
     }
 
     #[test]

@@ -13,6 +13,9 @@ use super::{Fate, Mutant};
 pub(super) struct Plan {
     /// Paths of files and folders, from the root of the workspace.
     files: Vec<String>,
+    /// Parts of the names of tests that are not run, because they are of other code.
+    #[serde(default)]
+    skip: Vec<String>,
     #[serde(default)]
     excused: Vec<Excuse>,
 }
@@ -48,6 +51,11 @@ impl Plan {
             Ok(plan)
         };
         read().with_context(|| format!("{} cannot be used", path.display()))
+    }
+
+    /// Parts of the names of tests that are not run.
+    pub(super) fn skip(&self) -> &[String] {
+        &self.skip
     }
 
     /// The files to mutate below `root`: all, or those with one of these texts in their path.
@@ -121,7 +129,7 @@ mod tests {
             code: (*code).into(),
             why: "it is the same".into(),
         };
-        Plan { files: vec![FILE.into()], excused: excused.iter().map(excuse).collect() }
+        Plan { files: vec![FILE.into()], skip: Vec::new(), excused: excused.iter().map(excuse).collect() }
     }
 
     fn mutant(change: &str, code: &str, fate: Fate) -> Mutant {
