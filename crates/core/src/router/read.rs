@@ -438,7 +438,7 @@ impl Read {
     }
 
     fn begin(&mut self, pool: &mut Pool, prefer: Option<EndpointId>, now: Instant) -> Option<Pick> {
-        if matches!(self.zone, Zone::Beyond) && !self.tried.is_empty() && self.kept.is_some() {
+        if matches!(self.zone, Zone::Beyond) && self.kept.is_some() {
             return None;
         }
         let pick = pool.begin(self.need, &self.method, prefer, &self.tried, self.resting(), now)?;

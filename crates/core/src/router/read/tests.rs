@@ -1,8 +1,10 @@
+use std::num::NonZeroU32;
+
 use alloy_primitives::B256;
 
 use super::*;
 use crate::{
-    endpoint::{Header, Identity, PoolConfig, Role},
+    endpoint::{Budget, Header, Identity, Member, PoolConfig, Role},
     failure::FaultKind,
     units::EndpointName,
 };
@@ -362,6 +364,63 @@ fn one_that_rests_is_left_alone_once_another_has_spoken_even_if_it_was_an_error(
         let mut read = read(&pool, Asks::Current, now);
         assert_eq!(step(&mut read, &mut pool, &verdict, Holding::All, now), told);
         assert_eq!(read.next(&mut pool, now), next);
+    }
+}
+
+#[test]
+fn a_read_tells_since_when_it_waits_for_what_is_about_to_come() {
+    let now = Instant::now();
+    let mut pool = pool(&[Role::Origin, Role::Read], now);
+    let mut read = read(&pool, Asks::At { kind: BLOCKS, height: HEAD + 1 }, now);
+    step(&mut read, &mut pool, &Verdict::NotYet, Holding::All, now);
+    assert_eq!(read.waiting_since(), None, "it has only been asked");
+    let Step::Wait(wait) = read.next(&mut pool, now) else { panic!("it may come") };
+    step(&mut read, &mut pool, &Verdict::NotYet, Holding::All, now + wait);
+    assert!(matches!(read.next(&mut pool, now + wait), Step::Wait(_)));
+    assert_eq!(read.waiting_since(), Some(now));
+}
+
+#[test]
+fn above_the_head_the_first_word_counts_an_error_too() {
+    let now = Instant::now();
+    let mut pool = pool(&[Role::Read; 2], now);
+    let mut read = read(&pool, Asks::At { kind: BLOCKS, height: HEAD * 9 }, now);
+    assert_eq!(step(&mut read, &mut pool, &Verdict::Unclassified, Holding::All, now), Told::Keep);
+    assert_eq!(read.next(&mut pool, now), Step::Done(Done::Kept));
+}
+
+#[test]
+fn one_whose_budget_is_used_up_is_waited_for_where_it_is_needed() {
+    let now = Instant::now();
+    let second = EndpointId(1);
+    let next = |height, verdict: &Verdict| {
+        let mut pool = pool(&[Role::Read], now);
+        let budget = Budget::new(NonZeroU32::new(1), None);
+        pool.add(Member { name: "b".into(), host: None, role: Role::Read, budget });
+        pool.set_identity(second, Identity::Verified, now);
+        pool.on_head(second, header(HEAD), now);
+        pool.begin_at(second, now);
+        let mut read = read(&pool, Asks::At { kind: BLOCKS, height }, now);
+        step(&mut read, &mut pool, verdict, Holding::All, now);
+        read.next(&mut pool, now)
+    };
+    for height in [HEAD * 9, HEAD, 50] {
+        let failed = next(height, &Verdict::Fault(FaultKind::Refused));
+        assert!(matches!(failed, Step::Wait(_)), "{height}: {failed:?}");
+    }
+    assert!(matches!(next(50, &Verdict::Unclassified), Step::Wait(_)), "it may have it");
+    assert_eq!(next(HEAD * 9, &Verdict::Unclassified), Step::Done(Done::Kept), "the first word counts");
+}
+
+#[test]
+fn a_rest_that_ends_with_the_read_is_not_waited_for() {
+    let now = Instant::now();
+    for (seconds, waits) in [(59, true), (60, false)] {
+        let mut pool = pool(&[Role::Read], now);
+        let mut read = read(&pool, Asks::Current, now);
+        let limited = Verdict::RateLimited { after: Some(Duration::from_secs(seconds)) };
+        step(&mut read, &mut pool, &limited, Holding::All, now);
+        assert_eq!(matches!(read.next(&mut pool, now), Step::Wait(_)), waits, "{seconds}");
     }
 }
 

@@ -177,6 +177,30 @@ fn the_tracker_gets_the_next_place_when_it_found_none() {
 }
 
 #[test]
+fn the_status_says_who_serves_and_why_the_others_are_asked_last() {
+    let now = Instant::now();
+    let first = Pick { id: EndpointId(0), probe: false };
+    let check = |change: &dyn Fn(&mut Pool), standing, excluded: Option<&str>| {
+        let mut pool = pool(&[100, 100], now);
+        change(&mut pool);
+        let status = pool.status(now);
+        assert_eq!(
+            (status.endpoints[0].standing, status.endpoints[0].excluded.as_deref()),
+            (standing, excluded)
+        );
+        begin(&mut pool, &[], now);
+        let serves = if excluded.is_some() { "b" } else { "a" };
+        assert_eq!(pool.status(now).sticky, Some(serves.into()));
+    };
+    check(&|_| {}, Standing::Serving, None);
+    let fails = |pool: &mut Pool| (0..5).for_each(|_| pool.end(first, "m", &FAULT, now));
+    check(&fails, Standing::Open, Some("its breaker is open"));
+    let limited = |pool: &mut Pool| pool.end(first, "m", &Verdict::RateLimited { after: None }, now);
+    check(&limited, Standing::Cooling, Some("it asked us to wait"));
+    check(&|pool| pool.unheard(first.id, now), Standing::Silent, Some("it does not answer"));
+}
+
+#[test]
 fn an_origin_is_waited_for_beside_another_while_it_is_well_and_may_have_it() {
     let now = Instant::now();
     let origin = |pool: &Pool| pool.origin("m", DataKind::Blocks, 50, now);
