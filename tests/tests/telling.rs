@@ -8,11 +8,12 @@ use std::{
 };
 
 use backstay::{
-    Class, Client, Config, EndpointConfig, Row,
+    Class, Client, Config, DataKind, EndpointConfig, Row,
     alloy::{network::Ethereum, providers::Provider},
 };
 use backstay_testkit::{Action, Anvil, Fleet, Program, Rule};
 use e2e::story::CHAIN_ID;
+use serde_json::json;
 use tracing::{
     Event, Level, Metadata, Subscriber,
     field::{Field, Visit},
@@ -190,4 +191,40 @@ async fn an_operators_row_says_what_an_error_means() {
         price(vec![Row::new(Class::Invalid, "wall is up")]).await.expect_err("it is the caller's mistake");
     assert_eq!(error.as_error_resp().map(|error| error.code), Some(-39_998), "{error}");
     assert_eq!(fleet.count("walled", "eth_gasPrice"), 1, "which is the same everywhere");
+}
+
+#[tokio::test]
+async fn a_probe_of_history_that_every_endpoint_fails_is_said_to_be_suspect_once() {
+    let chain = Anvil::builder().launch().await.expect("anvil starts");
+    let [one, other, ..] = chain.accounts() else { unreachable!("anvil has ten accounts") };
+    let payment = json!([{ "from": one, "to": other, "value": "0x1" }]);
+    chain.rpc("eth_sendTransaction", payment).await.expect("it is mined");
+    chain.mine(200).await.expect("anvil mines");
+    let fleet = fleet(&chain, ["odd", "even"]).await;
+    for endpoint in ["odd", "even"] {
+        // The latest count at any height, as if nothing was ever pruned.
+        let latest = Rule::on("eth_getTransactionCount").then(Action::RpcResult(json!("0x64")));
+        fleet.endpoint(endpoint).set(latest);
+    }
+    let client = Client::builder(config(&fleet)).connect().await.expect("it connects");
+    let suspected = || {
+        let told = told();
+        let about = |line: &str| line.contains("is suspect") && line.contains("State");
+        told.iter().filter(|(level, line)| *level == Level::WARN && about(line)).count()
+    };
+    let looking = async {
+        while suspected() == 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // Identity is looked at again meanwhile, and nobody is probed for it.
+        let looks = fleet.count("odd", "eth_chainId");
+        while fleet.count("odd", "eth_chainId") < looks + 3 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), looking).await.expect("it is told, and time goes on");
+    assert_eq!(suspected(), 1);
+    assert_eq!(fleet.count("odd", "eth_getTransactionCount"), 2);
+    let shown = client.status().endpoints;
+    assert!(shown.iter().all(|endpoint| !endpoint.oldest.contains_key(&DataKind::State)), "{shown:?}");
 }

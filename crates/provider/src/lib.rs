@@ -6,7 +6,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | `config` | the endpoints and how they are used |
-//! | `endpoints` | the pool: every call to an endpoint goes through here; who serves the right chain, how far it has come, who comes and goes |
+//! | `endpoints` | the pool: every call to an endpoint goes through here; who serves the right chain, how far it has come, what it holds of the past, who comes and goes |
 //! | `link` | one endpoint as it is spoken to: an HTTP exchange, a WebSocket connection, a JSON-RPC envelope |
 //! | `meter` | what is measured |
 //! | `reads` | a read on one endpoint after another; logs, filters, heights that do not fall, hedges, typed lookups |

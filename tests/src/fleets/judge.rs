@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io, time::Duration};
 
-use alloy::primitives::Address;
+use alloy::primitives::{Address, B256};
 use anyhow::Context;
 use backstay::trail::What;
 use backstay_testkit::{Anvil, Call, Fleet, Mark, Outcome};
@@ -187,8 +187,10 @@ pub(super) async fn refuses(url: &Url) -> bool {
 /// The attempts of the story that met an endpoint that hangs.
 fn hung_attempts(fleet: &Fleet, since: Mark, report: &FleetReport) -> Vec<String> {
     let tracked = |method: &str| TRACKED.contains(&method);
-    let hung = |call: &Call| call.outcome == Outcome::Hung && !tracked(&call.method);
     let records = fleet.records_since(since);
+    let sent: Vec<B256> = fleet.records().iter().filter_map(Call::tx_hash).collect();
+    let hung =
+        |call: &Call| call.outcome == Outcome::Hung && !tracked(&call.method) && !probes_history(call, &sent);
     let mut attempts: Vec<String> =
         records.iter().filter(|call| hung(call)).map(|call| call.method.clone()).collect();
     for event in report.trail.events() {
@@ -200,6 +202,22 @@ fn hung_attempts(fleet: &Fleet, since: Mark, report: &FleetReport) -> Vec<String
         }
     }
     attempts
+}
+
+/// Whether a call is a probe of what an endpoint holds of the past, on behalf of no read: at a height by its number, as
+/// no session asks, or for a transaction that the story did not send.
+fn probes_history(call: &Call, sent: &[B256]) -> bool {
+    let numbered =
+        |block: &Value| block.as_str().is_some_and(|text| text.starts_with("0x") && text.len() < 66);
+    match call.method.as_str() {
+        "eth_getTransactionCount" => numbered(&call.params[1]),
+        "eth_getLogs" => numbered(&call.params[0]["fromBlock"]),
+        "eth_getTransactionReceipt" => {
+            let hash = call.params[0].as_str().and_then(|hash| hash.parse().ok());
+            hash.is_none_or(|hash: B256| !sent.contains(&hash))
+        }
+        _ => false,
+    }
 }
 
 /// How long after a refusal with `Retry-After` each call arrived that came before the time was over.

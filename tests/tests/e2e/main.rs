@@ -22,6 +22,7 @@ mod mistakes;
 #[expect(dead_code, reason = "the incidents use all of it")]
 #[path = "../incidents/paper.rs"]
 mod paper;
+mod probing;
 mod provider;
 mod reads;
 mod resuming;

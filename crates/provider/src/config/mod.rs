@@ -179,6 +179,10 @@ pub struct ProviderConfig {
     /// times, at least 3 s.
     #[serde(with = "humantime_serde")]
     pub fence_patience: Option<Duration>,
+    /// Whether endpoints that are read from are asked what they hold of the past, in the background, once each is first
+    /// identified (E6): so that the first read of old data goes to one that has it. Mostly five calls to each endpoint,
+    /// at most twelve. Default `true`; without it, it is learned from what is read.
+    pub history_probes: bool,
     /// The largest reply body, in bytes; a larger one is a fault. Default 64 MiB.
     pub max_reply: usize,
     /// How endpoints are judged.
@@ -206,6 +210,7 @@ impl Default for ProviderConfig {
             lookup_budget: Duration::from_secs(3),
             broadcast: Broadcast::First,
             fence_patience: None,
+            history_probes: true,
             max_reply: 64 << 20,
             pool: PoolConfig::default(),
             read: ReadConfig::default(),

@@ -1,6 +1,6 @@
 //! Who serves the right chain: chain id, genesis and branch, before an endpoint serves anything (E1).
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
 
 use alloy::primitives::{B256, U64};
 use backstay_core::{
@@ -8,11 +8,16 @@ use backstay_core::{
     endpoint::{EndpointId, Header, Identity, Tie, judge_branch, judge_genesis},
     failure::{FaultKind, Verdict},
 };
-use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
+use futures::{
+    StreamExt,
+    future::{join_all, select},
+    stream::FuturesUnordered,
+};
 use tokio::time::Instant;
 
 use crate::{
     config::{EndpointConfig, ProviderConfig},
+    endpoints::probe::probe,
     endpoints::track::{Branch, track},
     endpoints::{Endpoints, Shared, now, time_of_day},
 };
@@ -75,7 +80,11 @@ impl Endpoints {
                 shared.someone(vec![late])?;
             }
         }
-        let tracker = tokio::spawn(track(Arc::downgrade(&shared), shared.roster.clone()));
+        let watching = track(Arc::downgrade(&shared), shared.roster.clone());
+        let probing = probe(Arc::downgrade(&shared), shared.probes_due.clone());
+        let tracker = tokio::spawn(async move {
+            select(pin!(watching), pin!(probing)).await;
+        });
         Ok(Self::new(shared, tracker.abort_handle()))
     }
 

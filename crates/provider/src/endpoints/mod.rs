@@ -2,6 +2,7 @@
 
 mod connect;
 pub(crate) mod notice;
+mod probe;
 mod roster;
 pub(crate) mod track;
 
@@ -21,7 +22,7 @@ use alloy::{
 };
 use backstay_core::{
     BlockRef, EndpointName, Result,
-    endpoint::{EndpointId, Header, Need, Phase, Pick, Pool, PoolStatus, Resting, Role},
+    endpoint::{EndpointId, Header, Need, Phase, Pick, Pool, PoolStatus, Probes, Resting, Role},
     error::Attempt,
     failure::{Classifier, FaultKind, Verdict, Wordings},
     router::{Filters, Hedging, Mark, Opinions},
@@ -71,6 +72,10 @@ pub(crate) struct Shared {
     pub(crate) connector: Connector,
     /// Told when endpoints come or go.
     pub(crate) roster: Arc<Notify>,
+    /// What is asked of the past, and was.
+    pub(crate) probes: Mutex<Probes>,
+    /// Told when an endpoint is to be asked.
+    pub(crate) probes_due: Arc<Notify>,
     pub(crate) meter: PoolMeter,
     /// The endpoint that was last seen to serve.
     pub(crate) sticky: AtomicUsize,
@@ -241,6 +246,8 @@ impl Shared {
             genesis: OnceLock::new(),
             links: RwLock::new(links),
             roster: Arc::default(),
+            probes: Mutex::default(),
+            probes_due: Arc::default(),
             connector,
             meter: PoolMeter::new(chain_id),
             sticky: AtomicUsize::new(0),

@@ -103,6 +103,9 @@ impl Shared {
             pool.set_identity(id, identity.clone(), now());
             (pool.get(id).name.clone(), was)
         };
+        if identity == Identity::Verified {
+            self.probe_history(id);
+        }
         if was == identity {
             return;
         }

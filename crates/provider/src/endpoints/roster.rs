@@ -114,6 +114,7 @@ impl Endpoints {
             return Err(not_replaced(&endpoint.name, "it was removed or replaced meanwhile"));
         }
         shared.drop_link(old);
+        shared.probe_history(candidate.id);
         std::mem::forget(candidate);
         tracing::info!(endpoint = %endpoint.name, "an endpoint was replaced");
         shared.roster.notify_one();

@@ -124,6 +124,12 @@ impl Pool {
         Some(self.admit(id, now))
     }
 
+    /// How long until this endpoint's budget has room; `None` when it has, or the endpoint rests.
+    pub fn room_in(&self, id: EndpointId, now: Instant) -> Option<Duration> {
+        let endpoint = self.get(id);
+        endpoint.meter.wait(now).filter(|_| endpoint.rests(now).is_none())
+    }
+
     /// Admits a call to this very endpoint, whatever its state: a second question about its own answer.
     pub fn begin_at(&mut self, id: EndpointId, now: Instant) -> Pick {
         let endpoint = self.at(id);

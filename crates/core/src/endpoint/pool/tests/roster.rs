@@ -263,3 +263,15 @@ fn a_healthy_choice_looks_at_no_other_endpoint() {
     assert_eq!(pool.review_at, None, "nothing is to be taken back");
     assert_eq!(pool.candidates(Need::Current, None).next(), Some(EndpointId(0)));
 }
+
+#[test]
+fn what_waits_for_room_is_told_how_long_unless_the_endpoint_rests() {
+    let now = Instant::now();
+    let mut pool = budgeted(Budget::new(NonZeroU32::new(1), None), now);
+    assert_eq!(pool.room_in(EndpointId(0), now), None, "there is room");
+    let pick = pool.begin_only(EndpointId(0), now).expect("it may be asked");
+    assert!(pool.room_in(pick.id, now).is_some_and(|wait| !wait.is_zero()));
+    let other = pool.begin_at(pick.id, now);
+    pool.end(other, "m", &Verdict::RateLimited { after: None }, now);
+    assert_eq!(pool.room_in(pick.id, now), None, "it is not waited for");
+}
