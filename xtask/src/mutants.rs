@@ -205,3 +205,47 @@ impl Outcomes {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const FILE: &str = "crates/core/src/endpoint/breaker.rs";
+
+    /// Reads reports that say this of one mutant each, after the tests of the code as it is.
+    fn read(summaries: &[&str]) -> anyhow::Result<Outcomes> {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let report = |(number, summary): (usize, &&str)| {
+            let path = folder.path().join(number.to_string());
+            let text = format!(
+                r#"{{"outcomes":[{{"scenario":"Baseline","summary":"Success"}},{{"scenario":{{"Mutant":{{
+                "name":"{FILE}:2:7: replace > with >= in f","file":"{FILE}","span":{{"start":{{"line":2}}}}
+                }}}},"summary":"{summary}"}}]}}"#
+            );
+            fs::write(&path, text).expect("our own folder");
+            path
+        };
+        let reports: Vec<_> = summaries.iter().enumerate().map(report).collect();
+        Outcomes::read(&reports, &Sources([(FILE.to_owned(), "fn f() {\n    a > b\n}".to_owned())].into()))
+    }
+
+    #[test]
+    fn the_shares_are_one_run() {
+        let outcomes =
+            read(&["CaughtMutant", "MissedMutant", "Timeout", "Unviable"]).expect("they are whole");
+        let fates: Vec<_> = outcomes.mutants.iter().map(|mutant| mutant.fate).collect();
+        assert_eq!(fates, [Fate::Caught, Fate::Missed, Fate::TimedOut, Fate::Unviable]);
+        for Mutant { file, line, code, change, .. } in &outcomes.mutants {
+            assert_eq!((file.as_str(), *line), (FILE, 2));
+            assert_eq!((code.as_str(), change.as_str()), ("a > b", "replace > with >= in f"));
+        }
+    }
+
+    #[test]
+    fn a_run_that_shows_nothing_is_no_success() {
+        read(&[]).expect_err("no mutant was made");
+        read(&["CaughtMutant", "Failure"]).expect_err("it could not be tested");
+    }
+}

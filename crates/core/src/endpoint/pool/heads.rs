@@ -104,7 +104,8 @@ impl Pool {
     /// Notes an older header of the endpoint, to measure the block time from.
     pub fn on_ancestor(&mut self, id: EndpointId, header: Header) {
         let endpoint = self.at(id);
-        if endpoint.baseline.is_none_or(|baseline| baseline.number > header.number) {
+        // At the same height the later one: the chain may have dropped the other.
+        if endpoint.baseline.is_none_or(|baseline| baseline.number >= header.number) {
             endpoint.baseline = Some(header);
             self.block_time = self.measure();
         }

@@ -97,6 +97,21 @@ fn staleness_is_left_only_half_way_back() {
 }
 
 #[test]
+fn a_configured_lag_is_in_blocks_and_left_half_way_back_too() {
+    let now = Instant::now();
+    let mut pool = pool(&[100, 100], now);
+    pool.config.max_lag = Some(10);
+    let mut stale = |endpoint: usize, number: u64| {
+        pool.on_head(EndpointId(endpoint), header(number), now);
+        pool.excluded(EndpointId(0), Need::Current, now).is_some()
+    };
+    assert!(!stale(1, 110), "10 behind");
+    assert!(stale(1, 111));
+    assert!(stale(0, 105), "6 behind, and not yet half way back");
+    assert!(!stale(0, 106));
+}
+
+#[test]
 fn an_endpoint_that_leaves_the_tracker_without_an_answer_is_asked_last() {
     let now = Instant::now();
     let mut pool = pool(&[100, 100], now);
@@ -223,7 +238,7 @@ fn a_lagging_replica_behind_the_url_does_not_lower_its_head() {
     let mut pool = pool(&[100], now);
     pool.on_head(EndpointId(0), header(99), now + Duration::from_secs(1));
     assert_eq!(pool.frontier().map(|head| head.number), Some(100));
-    pool.on_head(EndpointId(0), header(99), now + Duration::from_secs(20));
+    pool.on_head(EndpointId(0), header(99), now + Duration::from_secs(15));
     assert_eq!(pool.frontier().map(|head| head.number), Some(99), "no replica has reached 100 again");
 }
 

@@ -52,10 +52,52 @@ fn a_head_from_the_future_is_not_believed_until_a_second_endpoint_reaches_it() {
     assert!(status.endpoints[0].excluded.as_ref().is_some_and(|why| why.contains("ahead of the clock")));
     assert!(status.degraded[0].contains("the head of a is ahead of the clock"), "{:?}", status.degraded);
 
-    pool.on_head(EndpointId(2), at(1_001, TODAY + 3_590), now);
+    pool.on_head(EndpointId(2), at(1_001, TODAY + 3_575), now);
+    assert_eq!(doubt(&pool, 0), Some(Doubt::Future), "more than two blocks lie between them");
+    pool.on_head(EndpointId(2), at(1_002, TODAY + 3_576), now);
     assert_eq!((doubt(&pool, 0), doubt(&pool, 2)), (None, None), "it is our clock that is slow");
     assert_eq!(pool.frontier().map(|head| head.number), Some(1_002));
     assert_eq!(pool.status(now).degraded, Vec::<String>::new());
+}
+
+#[test]
+fn on_a_chain_of_slow_blocks_staleness_is_left_one_block_behind() {
+    let now = Instant::now();
+    let mut pool = current(2, now);
+    let later = now + seconds(60);
+    let mut stale = |endpoint: usize, number: u64| {
+        pool.on_head(EndpointId(endpoint), at(number, TODAY + (number - 1_000) * 12), later);
+        pool.excluded(EndpointId(0), Need::Current, later).is_some()
+    };
+    assert!(!stale(1, 1_003), "three blocks behind");
+    assert!(stale(1, 1_004));
+    assert!(stale(0, 1_001));
+    assert!(stale(0, 1_002), "two blocks behind");
+    assert!(!stale(0, 1_003));
+}
+
+#[test]
+fn another_block_at_a_height_that_was_shown_is_a_reorg_and_told_of_once() {
+    let now = Instant::now();
+    let id = EndpointId(0);
+    let mut pool = current(1, now);
+    assert!(!pool.take_reorg(id));
+    for number in 1_001..1_004 {
+        pool.on_head(id, at(number, TODAY), now);
+        assert!(!pool.take_reorg(id), "it came on");
+    }
+    let sibling = Header { hash: B256::repeat_byte(1), ..at(1_003, TODAY) };
+    pool.on_head(id, sibling, now);
+    assert!(pool.take_reorg(id));
+    assert!(!pool.take_reorg(id), "it was told of");
+    assert_eq!(pool.get(id).hash_at(1_001), Some(header(1_001).hash), "what lies below has stayed");
+    // On a block that was not shown.
+    pool.on_head(id, Header { parent: B256::repeat_byte(2), ..at(1_004, TODAY) }, now);
+    assert!(pool.take_reorg(id));
+
+    pool.on_head(id, Header { hash: B256::repeat_byte(3), ..at(1_004, TODAY) }, now);
+    pool.set_identity(id, Identity::Unknown, now);
+    assert!(!pool.take_reorg(id), "nobody knows of which chain");
 }
 
 #[test]
@@ -67,6 +109,27 @@ fn the_clock_goes_on_between_two_looks_at_it() {
     assert_eq!(doubt(&pool, 0), None);
     pool.on_head(EndpointId(0), at(1_011, TODAY + 136), later);
     assert_eq!(doubt(&pool, 0), Some(Doubt::Future));
+}
+
+#[test]
+fn a_head_may_be_ahead_of_the_clock_by_fifteen_seconds() {
+    let now = Instant::now();
+    let mut pool = current(2, now);
+    // So long that no other is near.
+    let later = now + seconds(60);
+    pool.on_head(EndpointId(0), at(1_005, TODAY + 75), later);
+    assert_eq!(doubt(&pool, 0), None);
+    pool.on_head(EndpointId(0), at(1_006, TODAY + 76), later);
+    assert_eq!(doubt(&pool, 0), Some(Doubt::Future));
+}
+
+#[test]
+fn one_from_the_future_and_one_too_far_ahead_are_doubted_each_for_its_own_reason() {
+    let now = Instant::now();
+    let mut pool = current(3, now);
+    pool.on_head(EndpointId(0), at(1_001, TODAY + 3_600), now);
+    pool.on_head(EndpointId(1), at(9_000, TODAY), now);
+    assert_eq!([0, 1, 2].map(|index| doubt(&pool, index)), [Some(Doubt::Future), Some(Doubt::TooFar), None]);
 }
 
 #[test]
@@ -245,6 +308,14 @@ fn a_chain_of_steady_blocks_that_stands_still_is_told_of_and_an_idle_one_is_not(
     assert!(measured(&[12; 8]));
     assert!(measured(&[12, 12, 12, 12, 40, 12, 12, 12]), "a slot or two may be missed");
     assert!(!measured(&[12, 12, 12, 12, 12, 12, 12, 600]), "blocks on demand");
+
+    // To be judged again is no block.
+    let mut pool = current(1, now);
+    pool.config.block_time = None;
+    for _ in 0..10 {
+        pool.set_identity(EndpointId(0), Identity::Verified, now);
+    }
+    assert!(!old(&pool.status(now + seconds(600))));
 }
 
 #[test]
