@@ -19,7 +19,6 @@ mod intents;
 mod keys;
 mod lookups;
 mod mistakes;
-#[expect(dead_code, reason = "the incidents use all of it")]
 #[path = "../incidents/paper.rs"]
 mod paper;
 mod probing;

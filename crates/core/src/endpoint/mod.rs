@@ -14,7 +14,7 @@ pub use breaker::{Admission, Breaker, BreakerConfig, Phase, breaker_seed};
 pub use budget::Budget;
 pub use history::{History, Holds};
 pub use identity::{Identity, Tie, judge_branch, judge_genesis};
-pub use pool::{EndpointId, Need, Pick, Pool, PoolConfig, Resting, SendPublic};
+pub use pool::{EndpointId, Need, Pick, Plausible, Pool, PoolConfig, Resting, SendPublic};
 pub use probe::{Detail, Finding, Found, Landmark, Logs, MOST_QUESTIONS, Probes, Question, Said, Seen};
 pub use state::{EndpointState, Member, Role};
 pub use status::{BudgetStatus, EndpointStatus, HeadStatus, PoolStatus, Standing};

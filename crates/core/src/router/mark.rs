@@ -53,6 +53,15 @@ impl Mark {
         Height::Risen
     }
 
+    /// A lower height was given after all: from there on it is what was shown. Without that, each call would wait again
+    /// for what may never come back. Nothing changes where something else was shown meanwhile.
+    pub fn fell(&mut self, from: u64, to: u64) {
+        if self.highest == Some(from) && to < from {
+            self.highest = Some(to);
+            self.blocks.retain(|block| block.number <= to);
+        }
+    }
+
     /// The chain went back, by its hashes: what was shown does not bind any more.
     pub fn went_back(&mut self) {
         *self = Self::default();
@@ -87,6 +96,21 @@ mod tests {
         mark.carries(10, None);
         mark.went_back();
         assert_eq!((mark.carries(3, None), mark.highest()), (Height::Risen, Some(3)));
+    }
+
+    #[test]
+    fn a_lower_height_that_was_given_is_the_mark_from_there_on() {
+        let mut mark = Mark::default();
+        mark.carries(10, hash(1));
+        mark.fell(10, 8);
+        assert_eq!((mark.carries(8, None), mark.highest()), (Height::Risen, Some(8)));
+        assert_eq!(mark.carries(7, None), Height::Below);
+        assert_eq!(mark.carries(10, hash(2)), Height::Risen, "what stood above is forgotten");
+        mark.carries(12, None);
+        mark.fell(10, 9);
+        assert_eq!(mark.highest(), Some(12), "a higher one was shown meanwhile");
+        mark.fell(12, 13);
+        assert_eq!(mark.highest(), Some(12));
     }
 
     #[test]

@@ -309,13 +309,16 @@ impl Shared {
         if pick.probe {
             self.notice_breaker(pick.id, &self.name(pick.id), Phase::Open, Phase::HalfOpen);
         }
-        Started { shared: self, pick: Some(pick), id: pick.id, lesson: Lesson::Health }
+        Started { shared: self, pick: Some(pick), id: pick.id, lesson: Lesson::Health, tracking: None }
     }
 
     /// Admits a call of the tracker.
     pub(crate) fn begin_tracking(&self, id: EndpointId) -> Option<Started<'_>> {
-        let pick = self.pool().begin_tracking(id, now())?;
-        Some(self.started(pick))
+        let now = now();
+        let pick = self.pool().begin_tracking(id, now)?;
+        let mut started = self.started(pick);
+        started.tracking = Some(now);
+        Some(started)
     }
 
     /// Admits a call to this very endpoint, such as a second question about its own answer.
@@ -326,7 +329,7 @@ impl Shared {
 
     /// A call that the pool has admitted and that nothing is learned from.
     pub(crate) fn begun_aside(&self, pick: Pick) -> Started<'_> {
-        Started { shared: self, pick: Some(pick), id: pick.id, lesson: Lesson::None }
+        Started { shared: self, pick: Some(pick), id: pick.id, lesson: Lesson::None, tracking: None }
     }
 
     /// Sends calls to the endpoint that was chosen, and tells the pool how it went.
@@ -418,6 +421,8 @@ pub(crate) struct Started<'a> {
     pick: Option<Pick>,
     pub(crate) id: EndpointId,
     lesson: Lesson,
+    /// When it began, where it is the tracker's.
+    tracking: Option<Instant>,
 }
 
 /// What is learned of an endpoint from how a call ends.
@@ -435,7 +440,10 @@ impl Started<'_> {
             let (name, before, after) = {
                 let mut pool = self.shared.pool();
                 let before = pool.get(pick.id).phase();
-                pool.abandon(pick, now());
+                match self.tracking {
+                    Some(begun) => pool.abandon_tracking(pick, begun, now()),
+                    None => pool.abandon(pick, now()),
+                }
                 let endpoint = pool.get(pick.id);
                 (endpoint.name.clone(), before, endpoint.phase())
             };

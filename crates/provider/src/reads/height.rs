@@ -9,7 +9,7 @@ use alloy::{
 };
 use backstay_core::{
     Error,
-    endpoint::{EndpointId, Need},
+    endpoint::{EndpointId, Need, Plausible},
     router::{Height, Mark},
 };
 use serde::Deserialize;
@@ -32,16 +32,19 @@ impl Shared {
     }
 
     /// Hands a reply on that carries a height. One that lies below what was shown is asked for again, at an endpoint
-    /// that has come so far, or where it was, for at most two block times.
+    /// that has come so far, or where it was, for at most two block times. One that the chain cannot have come to is held
+    /// against another endpoint, and binds nothing.
     pub(crate) async fn no_lower(
         &self,
         call: &Call,
         (payload, by): (ResponsePayload, Option<EndpointId>),
         way: Way<'_>,
     ) -> Result<ResponsePayload, Error> {
-        match self.place(call, &payload) {
-            Some(Height::Below) => Box::pin(self.higher(call, (payload, by), way)).await,
-            Some(Height::Risen) | None => Ok(payload),
+        let place = self.place(call, &payload, by);
+        match place {
+            Some(Place::Below { .. }) => Box::pin(self.higher(call, (payload, by), way)).await,
+            Some(Place::TooFar) => Ok(Box::pin(self.other_than(call, (payload, by), way)).await),
+            Some(Place::Risen) | None => Ok(payload),
         }
     }
 
@@ -53,42 +56,64 @@ impl Shared {
     ) -> Result<ResponsePayload, Error> {
         let patience = (self.pool().block_time() * 2).min(self.config.read.frontier_grace);
         let until = now() + patience;
+        let left = || until.saturating_duration_since(now());
         let mut waits = backoff();
         let mut first = true;
         while let Some(shown) = self.highest_shown() {
-            let need = Need::Reached(shown);
-            let other = {
-                let pool = self.pool();
-                let resting = pool.resting(need, now());
-                let there = |id: &EndpointId| pool.may_serve(*id, need) && !resting.contains(id);
-                pool.ids().filter(there).find(|id| Some(*id) != by)
-            };
+            let other = self.another(Need::Reached(shown), by);
             if other.is_none() || !first {
-                let left = until.saturating_duration_since(now());
-                if left.is_zero() {
-                    break;
-                }
                 self.meter.waits.increment(1);
-                tokio::time::sleep(waits.next().unwrap_or(left).min(left)).await;
+                tokio::time::sleep(waits.next().unwrap_or(patience).min(left())).await;
             }
             first = false;
+            if left().is_zero() {
+                break;
+            }
             let prefer = other.or(way.prefer);
-            let answer = self.ask(call, Way { prefer, hedged: Hedged::Never, ..way }).await;
-            // What it has is better than an error.
-            let Ok((again, again_by)) = answer else { continue };
-            (payload, by) = (again, again_by);
-            match self.place(call, &payload) {
-                Some(Height::Below) => {}
-                Some(Height::Risen) | None => return Ok(payload),
+            let asked = self.ask(call, Way { prefer, hedged: Hedged::Never, ..way });
+            // What it has is better than an error, and than to wait for one that hangs.
+            let Ok(Ok((again, again_by))) = tokio::time::timeout(left(), asked).await else { continue };
+            match self.place(call, &again, again_by) {
+                Some(Place::TooFar) => {}
+                Some(Place::Below { .. }) => (payload, by) = (again, again_by),
+                Some(Place::Risen) | None => return Ok(again),
             }
         }
-        self.meter.regressions.increment(1);
-        tracing::debug!(method = %call.method, "a height is given although a higher one was shown");
+        if let Some(Place::Below { shown, number }) = self.place(call, &payload, None) {
+            self.mark().fell(shown, number);
+            self.meter.regressions.increment(1);
+            tracing::debug!(method = %call.method, number, shown, "a height is given although a higher one was shown");
+        }
         Ok(payload)
     }
 
-    /// How the height in a reply stands to what was shown; `None` where there is none.
-    fn place(&self, call: &Call, payload: &ResponsePayload) -> Option<Height> {
+    /// What another endpoint says; the same reply where there is none.
+    async fn other_than(
+        &self,
+        call: &Call,
+        (payload, by): (ResponsePayload, Option<EndpointId>),
+        way: Way<'_>,
+    ) -> ResponsePayload {
+        let Some(other) = self.another(Need::Current, by) else { return payload };
+        let asked = self.ask(call, Way { prefer: Some(other), hedged: Hedged::Never, ..way }).await;
+        match asked {
+            Ok((again, again_by)) if again_by != by => {
+                self.place(call, &again, again_by);
+                again
+            }
+            Ok(_) | Err(_) => payload,
+        }
+    }
+
+    /// An endpoint that may serve this, does not rest, and is not this one.
+    fn another(&self, need: Need, than: Option<EndpointId>) -> Option<EndpointId> {
+        let pool = self.pool();
+        let resting = pool.resting(need, now());
+        pool.ids().find(|id| Some(*id) != than && !resting.contains(id))
+    }
+
+    /// How the height in a reply of this endpoint stands to what was shown; `None` where there is none.
+    fn place(&self, call: &Call, payload: &ResponsePayload, by: Option<EndpointId>) -> Option<Place> {
         #[derive(Deserialize)]
         struct Block {
             number: U64,
@@ -101,6 +126,28 @@ impl Shared {
             let block = serde_json::from_str::<Block>(result.get()).ok()?;
             (block.number, Some(block.hash))
         };
-        Some(self.mark().carries(number.to(), hash))
+        let number = number.to();
+        // Logs up to there can be asked of it from now on, before the tracker has seen it.
+        if by.is_some_and(|by| self.pool().on_height(by, number, now()) == Plausible::No) {
+            return Some(Place::TooFar);
+        }
+        let mut mark = self.mark();
+        let shown = mark.highest();
+        Some(match (mark.carries(number, hash), shown) {
+            (Height::Below, Some(shown)) => Place::Below { shown, number },
+            (Height::Below | Height::Risen, _) => Place::Risen,
+        })
     }
+}
+
+/// How a height stands to what was shown before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Risen,
+    Below {
+        shown: u64,
+        number: u64,
+    },
+    /// The chain cannot have come so far.
+    TooFar,
 }

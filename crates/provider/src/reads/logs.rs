@@ -1,7 +1,7 @@
 //! Log queries (R6): only from endpoints that have come so far, piece by piece where a node has limits, and held
 //! against the blooms of the blocks where a node may have the block and not its logs yet.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use alloy::{
     primitives::{B256, Bloom, U64},
@@ -13,6 +13,7 @@ use backstay_core::{
     failure::{DataKind, Verdict},
     router::{Asks, Blocks, Edge, Holding, LogFilter, ReadDepth, Split, TooLarge},
 };
+use futures::{StreamExt, stream::FuturesUnordered};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -26,6 +27,16 @@ use crate::{
 const BLOOMS: u64 = 16;
 /// The most calls that one query is split into.
 const MOST_PIECES: usize = 10_000;
+
+/// How long a look at the heads of all is waited for, before they are looked at again.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Whether an endpoint has come to a height.
+enum There {
+    Yes,
+    /// These may, any moment.
+    NotYet(Vec<EndpointId>),
+}
 
 /// What one call for logs asks for.
 pub(crate) struct LogQuery {
@@ -73,20 +84,25 @@ impl Shared {
         way: Way<'_>,
     ) -> Result<ResponsePayload, Error> {
         let deadline = now() + self.config.operation_timeout;
-        let Some(head) = self.shown() else { return self.unexamined(call, way).await };
+        let grace = deadline.min(now() + self.config.read.frontier_grace);
+        let Some(head) = self.head_for_logs((from, to), grace).await else {
+            return self.unexamined(call, way).await;
+        };
         let height = |edge| match edge {
             Edge::Number(number) => number,
             Edge::Latest => head,
         };
         let (first, last) = (height(from), height(to));
+        if first > last {
+            // It covers no block that is known of: the node says what that is.
+            return self.unexamined(call, way).await;
+        }
         match to {
-            // The node says that this is wrong.
-            Edge::Number(_) if first > last => return self.unexamined(call, way).await,
-            Edge::Number(_) => self.reach(last, deadline).await?,
+            Edge::Number(_) => self.reach(last, &[], grace).await?,
             // The head that the answer covers is the endpoint's own, at or above what this client has been shown.
             Edge::Latest => {}
         }
-        let mut split = Split::new(first.min(last), last);
+        let mut split = Split::new(first, last);
         let mut prefer = way.prefer;
         let mut found = String::new();
         for _ in 0..MOST_PIECES {
@@ -102,7 +118,17 @@ impl Shared {
             let way = Way { need: Need::Reached(end), prefer, ..way };
             let left = deadline.saturating_duration_since(now());
             let mut journey = Journey::new(self, (call, asks, Look::Logs(&query)), way, left);
-            let payload = self.travel(&mut journey, way).await?;
+            let payload = match self.travel(&mut journey, way).await {
+                // Those that had come so far are gone, and others are about to.
+                Err(error)
+                    if *error.kind() == ErrorKind::Unavailable
+                        && now() < grace
+                        && self.reach(end, journey.read.tried(), grace).await.is_ok() =>
+                {
+                    continue;
+                }
+                answer => answer?,
+            };
             prefer = journey.by.or(prefer);
             match (journey.too_large, &payload) {
                 (Some(hint), _) => match split.too_large(hint) {
@@ -160,43 +186,76 @@ impl Shared {
         Some(self.call("eth_getLogs", &params))
     }
 
-    /// Waits until an endpoint has shown a height: for as long as a miss at the frontier is waited for. Asked where
-    /// the tracker has not seen it yet.
-    async fn reach(&self, height: u64, deadline: Instant) -> Result<(), Error> {
-        let until = deadline.min(now() + self.config.read.frontier_grace);
+    /// The head that logs are asked for up to, where that matters: the highest block of an endpoint that is asked first.
+    /// What this client was shown is waited for, two block times at most.
+    async fn head_for_logs(&self, (from, to): (Edge, Edge), until: Instant) -> Option<u64> {
+        let readable = || self.pool().highest_readable(now());
+        let head = readable()?;
+        let shown = self.mark().highest();
+        match (from, to, shown) {
+            (Edge::Latest, _, Some(shown)) | (_, Edge::Latest, Some(shown)) if shown > head => {
+                let patience = now() + self.pool().block_time() * 2;
+                // What there is, is better than an error.
+                let _ = self.reach(shown, &[], until.min(patience)).await;
+                readable()
+            }
+            _ => Some(head),
+        }
+    }
+
+    /// Waits until an endpoint has shown a height, other than those that are `past`: for as long as a miss at the
+    /// frontier is waited for. Asked where the tracker has not seen it yet. One that rests and has come so far is left
+    /// alone while another may come there any moment.
+    async fn reach(&self, height: u64, past: &[EndpointId], until: Instant) -> Result<(), Error> {
+        let left = || until.saturating_duration_since(now());
         let window = self.config.read.frontier_blocks;
         for wait in backoff() {
-            let (there, open) = {
-                let pool = self.pool();
-                let there = pool.ids().any(|id| pool.may_serve(id, Need::Reached(height)));
-                let current: Vec<EndpointId> =
-                    pool.ids().filter(|id| pool.may_serve(*id, Need::Current)).collect();
-                (there, current)
+            let open = match self.there(height, past) {
+                There::Yes => return Ok(()),
+                There::NotYet(open) => open,
             };
-            if there {
-                return Ok(());
-            }
             let near = self.shown().is_some_and(|head| height <= head.saturating_add(window));
-            for id in open {
-                if near
-                    && now() < until
-                    && let Ok(Some(header)) = self.header(id, "\"latest\"").await
-                {
-                    self.pool().on_height(id, header.number);
-                    if header.number >= height {
-                        return Ok(());
-                    }
-                }
-            }
-            if !near || now() + wait > until {
+            if !near || left().is_zero() || (open.is_empty() && !past.is_empty()) {
                 break;
             }
-            tokio::time::sleep(wait).await;
+            let look = async |id| {
+                if let Ok(Some(header)) = self.header(id, "\"latest\"").await {
+                    self.pool().on_height(id, header.number, now());
+                }
+            };
+            let mut looks: FuturesUnordered<_> = open.into_iter().map(look).collect();
+            // One that hangs does not hold up the others.
+            let over = tokio::time::Instant::now() + left().min(LOOK);
+            while let Ok(Some(())) = tokio::time::timeout_at(over, looks.next()).await {
+                if matches!(self.there(height, past), There::Yes) {
+                    return Ok(());
+                }
+            }
+            tokio::time::sleep(wait.min(left())).await;
         }
+        let pool = self.pool();
+        if pool.ids().any(|id| !past.contains(&id) && pool.may_serve(id, Need::Reached(height))) {
+            return Ok(());
+        }
+        drop(pool);
         let head = self.shown();
         let seen = head.map_or_else(String::new, |head| format!("; the highest seen is {head}"));
         let message = format!("eth_getLogs: no endpoint has shown block {height} yet{seen}");
         Err(Error::new(ErrorKind::NotYet { height, head }, message).with_retry(Retry::Later))
+    }
+
+    fn there(&self, height: u64, past: &[EndpointId]) -> There {
+        let pool = self.pool();
+        let ids = || pool.ids().filter(|id| !past.contains(id));
+        let awake = |need| {
+            let resting = pool.resting(need, now());
+            ids().filter(move |id| !resting.contains(id))
+        };
+        let open: Vec<EndpointId> = awake(Need::Current).collect();
+        let need = Need::Reached(height);
+        let there =
+            awake(need).next().is_some() || (open.is_empty() && ids().any(|id| pool.may_serve(id, need)));
+        if there { There::Yes } else { There::NotYet(open) }
     }
 
     /// Says what an endpoint's list of logs holds.

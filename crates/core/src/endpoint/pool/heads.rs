@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{EndpointId, Pool};
+use super::{EndpointId, Need, Pool};
 use crate::{
     endpoint::{
         Header, HeaderWindow, Identity, Role,
@@ -26,6 +26,8 @@ const AHEAD_OF_CLOCK: Duration = Duration::from_secs(15);
 /// How much faster than measured a chain may come on, and by how many blocks more: some make blocks on demand.
 const FASTER: f64 = 4.0;
 const BURST: f64 = 64.0;
+/// The same for a height that a reply names: nobody is passed over for it, so that more is let pass.
+const NAMED_BURST: f64 = 256.0;
 /// A head that is older than this many block times, and than this, is old by the clock.
 const OLD_BLOCKS: u32 = 10;
 const OLD: Duration = Duration::from_secs(60);
@@ -96,9 +98,34 @@ impl Pool {
         std::mem::take(&mut endpoint.went_back) && endpoint.is_identified()
     }
 
-    /// Notes that an endpoint named this height as its latest, without the header.
-    pub fn on_height(&mut self, id: EndpointId, height: u64) {
+    /// Notes that an endpoint named this height as its latest, without the header. One that the chain cannot have come
+    /// to is not believed.
+    pub fn on_height(&mut self, id: EndpointId, height: u64, now: Instant) -> Plausible {
+        if !self.may_have_come_to(height, now) {
+            return Plausible::No;
+        }
         self.at(id).told = Some(height);
+        Plausible::Yes
+    }
+
+    /// Whether the chain can have come to a height since the frontier was last shown. Nothing is known against one
+    /// while there is no frontier.
+    fn may_have_come_to(&self, height: u64, now: Instant) -> bool {
+        let Some(frontier) = self.frontier else { return true };
+        let shown = self.believed().filter(|endpoint| endpoint.head == Some(frontier));
+        let Some(heard_at) = shown.filter_map(|endpoint| endpoint.head_at).max() else { return true };
+        let blocks = height.saturating_sub(frontier.number) as f64;
+        let since = now.saturating_duration_since(heard_at).as_secs_f64();
+        blocks <= NAMED_BURST + FASTER * since / self.block_time.as_secs_f64()
+    }
+
+    /// The highest block that an endpoint has shown or named which can be read from now. Those that rest count where
+    /// there are no others.
+    pub fn highest_readable(&self, now: Instant) -> Option<u64> {
+        let able = || self.ids().filter(|id| self.may_serve(*id, Need::Current)).map(|id| self.get(id));
+        let awake = able().filter(|endpoint| endpoint.rests(now).is_none());
+        let highest = awake.filter_map(EndpointState::reached).max();
+        highest.or_else(|| able().filter_map(EndpointState::reached).max())
     }
 
     /// Notes an older header of the endpoint, to measure the block time from.
@@ -274,6 +301,15 @@ impl Pool {
     fn time_of_day(&self, now: Instant) -> Option<Duration> {
         self.time_of_day.map(|(at, unix)| unix + now.saturating_duration_since(at))
     }
+}
+
+/// Whether the chain can have come to a height.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plausible {
+    /// It can.
+    Yes,
+    /// It cannot, by its block time.
+    No,
 }
 
 /// Whether an endpoint is well now, which may make it the one that serves.

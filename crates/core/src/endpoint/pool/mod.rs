@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+pub use heads::Plausible;
+
 use super::{BreakerConfig, EndpointState, Header, Member};
 
 /// An endpoint's place in its pool. It stays valid when the endpoint is removed, and is never another's.

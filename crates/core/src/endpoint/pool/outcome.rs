@@ -77,6 +77,14 @@ impl Pool {
         endpoint.mute = endpoint.spoke_at.is_none_or(|spoke| spoke <= begun);
     }
 
+    /// Tells that a call of the tracker, admitted at `begun`, was given up before it ended: that it got no answer says
+    /// nothing.
+    pub fn abandon_tracking(&mut self, pick: Pick, begun: Instant, now: Instant) {
+        let silent_since = &mut self.at(pick.id).silent_since;
+        *silent_since = silent_since.filter(|since| *since != begun);
+        self.abandon(pick, now);
+    }
+
     /// Tells that a call was given up before it ended.
     pub fn abandon(&mut self, pick: Pick, now: Instant) {
         let endpoint = self.at(pick.id);

@@ -323,3 +323,41 @@ fn the_status_counts_how_often_each_verdict_was_given() {
     let expected = [(Verdict::Answer.label().to_owned(), 3), (Verdict::NotYet.label().to_owned(), 1)];
     assert_eq!(pool.status(now).endpoints[0].verdicts, expected.into());
 }
+
+#[test]
+fn a_question_of_the_tracker_that_is_given_up_is_no_silence() {
+    let now = Instant::now();
+    let later = now + Duration::from_secs(60);
+    let id = EndpointId(0);
+    let mut pool = pool(&[100, 100], now);
+    let pick = pool.begin_tracking(id, now).expect("it is well");
+    pool.abandon_tracking(pick, now, now);
+    assert_eq!(pool.excluded(id, Need::Current, later), None);
+    // One that is open since before still is.
+    pool.begin_tracking(id, now).expect("it is well");
+    let moment = now + Duration::from_millis(1);
+    let pick = pool.begin_tracking(id, moment).expect("it is well");
+    pool.abandon_tracking(pick, moment, moment);
+    assert!(pool.excluded(id, Need::Current, later).is_some());
+}
+
+#[test]
+fn a_height_that_the_chain_cannot_have_come_to_is_not_taken_from_anybody() {
+    let now = Instant::now();
+    let mut pool = pool(&[100, 99], now);
+    assert_eq!(pool.on_height(EndpointId(1), u64::MAX, now), Plausible::No);
+    assert_eq!(pool.on_height(EndpointId(1), 100_000, now), Plausible::No);
+    assert_eq!(pool.highest_readable(now), Some(100));
+    assert_eq!(pool.on_height(EndpointId(1), 103, now), Plausible::Yes);
+    assert_eq!(pool.highest_readable(now), Some(103));
+    // An hour later, with nothing heard since, it can be far ahead.
+    let hour = now + Duration::from_secs(3_600);
+    assert_eq!(pool.on_height(EndpointId(1), 3_700, hour), Plausible::Yes);
+    let after = Some(Duration::from_secs(3));
+    let pick = pool.begin_at(EndpointId(1), hour);
+    pool.end(pick, "m", &Verdict::RateLimited { after }, hour);
+    assert_eq!(pool.highest_readable(hour), Some(100), "who rests is not counted on");
+    let pick = pool.begin_at(EndpointId(0), hour);
+    pool.end(pick, "m", &Verdict::RateLimited { after }, hour);
+    assert_eq!(pool.highest_readable(hour), Some(3_700), "while there is another");
+}

@@ -322,7 +322,7 @@ fn a_chain_of_steady_blocks_that_stands_still_is_told_of_and_an_idle_one_is_not(
 fn a_head_that_is_shown_again_ends_no_wait_of_its_own() {
     let now = Instant::now();
     let mut pool = current(2, now);
-    pool.on_height(EndpointId(0), 1_007);
+    assert_eq!(pool.on_height(EndpointId(0), 1_007, now), Plausible::Yes);
     assert_eq!(order(&mut pool, Need::Reached(1_007), now), "a");
     pool.on_head(EndpointId(0), at(1_000, TODAY), now);
     assert_eq!(
