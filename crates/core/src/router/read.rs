@@ -224,6 +224,13 @@ impl Read {
         self.tried.push(id);
     }
 
+    /// Notes that an endpoint had nothing when it was asked before: this read is a second opinion, and who rests is left
+    /// alone.
+    pub fn missed_by(&mut self, id: EndpointId) {
+        self.tried.push(id);
+        self.kept = Some(Rank::Null);
+    }
+
     /// What to do next. An [`Step::Ask`] must be followed by [`Read::told`].
     pub fn next(&mut self, pool: &mut Pool, now: Instant) -> Step {
         if let Some(done) = self.done {
@@ -236,7 +243,7 @@ impl Read {
         let timeout = self.attempt_timeout.min(left);
         let resting = self.resting();
         match &mut self.zone {
-            Zone::Anywhere | Zone::Beyond => match self.begin(pool, self.prefer, now) {
+            Zone::Anywhere | Zone::Beyond => match self.begin(pool, self.prefer, resting, now) {
                 Some(pick) => Step::Ask(pick, timeout),
                 None => self.over(pool, now),
             },
@@ -250,7 +257,11 @@ impl Read {
                 } else {
                     self.deeper(pool, kind, height, now).or(self.prefer)
                 };
-                match self.begin(pool, preferred, now) {
+                // A miss of one that may lack the height is no word about it, so one that is proven to hold it is asked
+                // even while it rests.
+                let proven = preferred.is_some_and(|id| pool.holds(id, kind, height, now) == Holds::Proven);
+                let resting = if proven { Resting::Ask } else { resting };
+                match self.begin(pool, preferred, resting, now) {
                     Some(pick) => Step::Ask(pick, timeout),
                     None => self.over(pool, now),
                 }
@@ -275,7 +286,7 @@ impl Read {
                     }
                 }
                 Phase::Origin(_) => self.ask_everybody(pool, now),
-                Phase::Everybody => match self.begin(pool, self.prefer, now) {
+                Phase::Everybody => match self.begin(pool, self.prefer, resting, now) {
                     Some(pick) => Step::Ask(pick, timeout.min(self.retry_timeout)),
                     None => self.over(pool, now),
                 },
@@ -437,11 +448,17 @@ impl Read {
         Told::Answer
     }
 
-    fn begin(&mut self, pool: &mut Pool, prefer: Option<EndpointId>, now: Instant) -> Option<Pick> {
+    fn begin(
+        &mut self,
+        pool: &mut Pool,
+        prefer: Option<EndpointId>,
+        resting: Resting,
+        now: Instant,
+    ) -> Option<Pick> {
         if matches!(self.zone, Zone::Beyond) && self.kept.is_some() {
             return None;
         }
-        let pick = pool.begin(self.need, &self.method, prefer, &self.tried, self.resting(), now)?;
+        let pick = pool.begin(self.need, &self.method, prefer, &self.tried, resting, now)?;
         self.tried.push(pick.id);
         Some(pick)
     }

@@ -146,7 +146,7 @@ impl Shared {
         let look = (call, asks, Look::AtIt);
         let mut journey = Journey::new(self, look, way, self.config.operation_timeout);
         if let Some(past) = past {
-            journey.read.asked(past);
+            journey.read.missed_by(past);
         }
         let payload = self.travel(&mut journey, way).await?;
         let result = match &payload {

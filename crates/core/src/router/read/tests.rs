@@ -126,6 +126,35 @@ mod deep {
     }
 
     #[test]
+    fn an_archive_that_rests_is_asked_before_a_null_of_another_is_believed() {
+        let now = Instant::now();
+        let after = Some(Duration::from_secs(3));
+        for verdict in [Verdict::RateLimited { after }, Verdict::Fault(FaultKind::Refused)] {
+            let mut pool = pool(&[Role::Read; 3], now);
+            pool.history_shown(EndpointId(2), BLOCKS, 1);
+            for _ in 0..5 {
+                let pick = pool.begin_at(EndpointId(2), now);
+                pool.end(pick, "m", &verdict, now);
+            }
+            let says = always(&[("a", Says::Null), ("b", Says::Null), ("c", Says::Data)]);
+            assert_eq!(run(&mut pool, (BLOCKS, 50), says, now).0, "abc", "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn a_second_opinion_leaves_those_that_rest_alone() {
+        let now = Instant::now();
+        let mut pool = pool(&[Role::Read; 2], now);
+        let pick = pool.begin_at(EndpointId(1), now);
+        pool.end(pick, "m", &Verdict::RateLimited { after: Some(Duration::from_secs(3)) }, now);
+        let times = (Duration::from_secs(20), Duration::from_secs(60));
+        let config = ReadConfig::default();
+        let mut read = Read::new(&pool, "m".into(), Asks::ByHash, Need::Current, None, &config, times, now);
+        read.missed_by(EndpointId(0));
+        assert_eq!(read.next(&mut pool, now), Step::Done(Done::Kept), "what the first said");
+    }
+
+    #[test]
     fn an_archives_null_is_the_answer() {
         let now = Instant::now();
         let mut pool = pool(&[Role::Read; 3], now);
