@@ -1,7 +1,7 @@
 //! Filters (R7): what a client holds of them, and how far each has been told.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, HashSet, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -13,6 +13,8 @@ const UNUSED_FOR: Duration = Duration::from_secs(300);
 const MOST: usize = 1_024;
 /// How many blocks a node's filter may lag behind the node's own head.
 const FILTER_LAG: u64 = 16;
+/// How many of the last blocks that were fetched a node may tell once more: those that came while its filter was made.
+const TOLD_TWICE: u64 = 64;
 /// How many hashes of blocks are remembered, so that none is told twice.
 const REMEMBERED: usize = 256;
 
@@ -68,10 +70,13 @@ impl<T> Filters<T> {
 pub struct Told {
     /// The first block that may hold something that was not told.
     next: u64,
-    /// What a node tells from below this was fetched already.
-    floor: u64,
+    /// The logs that were fetched last and that a node may tell as well.
+    fetched: HashSet<LogId>,
     blocks: VecDeque<B256>,
 }
+
+/// What tells one log from another, also of another branch: the hash of its block, and its index there.
+pub type LogId = (B256, u64);
 
 /// Whether something was told before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +89,8 @@ pub enum Fresh {
 
 impl Told {
     /// Nothing was told, and what is to be told lies above this head.
-    pub const fn above(head: u64) -> Self {
-        Self { next: head.saturating_add(1), floor: 0, blocks: VecDeque::new() }
+    pub fn above(head: u64) -> Self {
+        Self { next: head.saturating_add(1), fetched: HashSet::new(), blocks: VecDeque::new() }
     }
 
     /// The first block that may hold something that was not told.
@@ -99,9 +104,9 @@ impl Told {
     }
 
     /// A node tells a log of this block.
-    pub fn log(&mut self, block: u64) -> Fresh {
+    pub fn log(&mut self, block: u64, id: LogId) -> Fresh {
         self.next = self.next.max(block.saturating_add(1));
-        if block < self.floor { Fresh::No } else { Fresh::Yes }
+        if self.fetched.contains(&id) { Fresh::No } else { Fresh::Yes }
     }
 
     /// A node tells a block.
@@ -127,10 +132,12 @@ impl Told {
         self.next = height.saturating_add(1);
     }
 
-    /// What lay between, up to this block, was fetched.
-    pub const fn fetched(&mut self, last: u64) {
+    /// What lay between, up to this block, was fetched: these logs, with their blocks. A node may tell those of the last
+    /// blocks once more. By their height alone, the logs of another branch would be taken for them.
+    pub fn fetched(&mut self, last: u64, logs: impl IntoIterator<Item = (u64, LogId)>) {
         self.next = last.saturating_add(1);
-        self.floor = self.next;
+        let recent = logs.into_iter().filter(|(block, _)| *block >= last.saturating_sub(TOLD_TWICE));
+        self.fetched = recent.map(|(_, id)| id).collect();
     }
 }
 
@@ -174,12 +181,20 @@ mod tests {
 
     #[test]
     fn what_was_fetched_is_not_told_again_by_the_next_node() {
+        let id = |branch: u8, index| (B256::repeat_byte(branch), index);
         let mut told = Told::above(10);
         assert_eq!(told.next(), 11);
-        assert_eq!((told.log(12), told.next()), (Fresh::Yes, 13));
-        told.fetched(20);
-        assert_eq!((told.log(20), told.log(21), told.next()), (Fresh::No, Fresh::Yes, 22));
-        assert_eq!((told.log(21), told.next()), (Fresh::Yes, 22), "more than one log is in a block");
+        assert_eq!((told.log(12, id(12, 0)), told.next()), (Fresh::Yes, 13));
+        told.fetched(20, [(20, id(20, 0))]);
+        assert_eq!((told.log(20, id(20, 0)), told.log(21, id(21, 0))), (Fresh::No, Fresh::Yes));
+        assert_eq!(
+            (told.log(21, id(21, 1)), told.next()),
+            (Fresh::Yes, 22),
+            "more than one log is in a block"
+        );
+        assert_eq!(told.log(20, id(99, 0)), Fresh::Yes, "the same height, after the chain went back");
+        told.fetched(1_000, [(20, id(20, 0)), (1_000, id(7, 3))]);
+        assert_eq!(told.fetched.len(), 1, "no node tells what is so old");
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod read;
 
 pub use asks::{Asks, Declared, asks, is_known};
 pub use config::ReadConfig;
-pub use filters::{Filters, Fresh, Told as ToldSoFar};
+pub use filters::{Filters, Fresh, LogId, Told as ToldSoFar};
 pub use hedge::{HedgeConfig, Hedging, Spent};
 pub use logs::{Blocks, Edge, LogFilter, Split, TooLarge};
 pub use lookup::{Absent, Lookup, Opinion, Opinions};

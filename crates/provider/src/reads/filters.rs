@@ -9,9 +9,9 @@ use alloy::{
 };
 use backstay_core::{
     Error, ErrorKind, Retry,
-    endpoint::{EndpointId, Need},
+    endpoint::{EndpointId, Need, Plausible},
     failure::Verdict,
-    router::{Fresh, ToldSoFar},
+    router::{Fresh, LogId, ToldSoFar},
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -110,7 +110,12 @@ impl Shared {
 
     async fn new_filter(&self, kind: Kind, call: &Call, way: Way<'_>) -> Result<ResponsePayload, Error> {
         let params = call.params().unwrap_or("[]").to_owned();
-        let (head, prefer) = self.head_now(way.prefer, way).await?;
+        let (head, prefer, plausible) = self.head_now(way.prefer, way).await?;
+        let head = match plausible {
+            Plausible::Yes => head,
+            // From there on it would tell nothing after a move.
+            Plausible::No => self.pool().highest_readable(now()).unwrap_or(head),
+        };
         let (payload, at) = self.make(kind, &params, prefer, way).await?;
         let (ResponsePayload::Success(id), Some(at)) = (&payload, at) else { return Ok(payload) };
         let told = ToldSoFar::above(head);
@@ -128,12 +133,12 @@ impl Shared {
         }
     }
 
-    /// The head of the endpoint that answers, and which one it is.
+    /// The head of the endpoint that answers, which one it is, and whether the chain can have come so far.
     async fn head_now(
         &self,
         prefer: Option<EndpointId>,
         way: Way<'_>,
-    ) -> Result<(u64, Option<EndpointId>), Error> {
+    ) -> Result<(u64, Option<EndpointId>, Plausible), Error> {
         let call = self.call("eth_blockNumber", "[]");
         let way = Way { prefer, hedged: Hedged::Never, need: Need::Current, ..way };
         let (payload, by) = self.ask(&call, way).await?;
@@ -142,7 +147,9 @@ impl Shared {
             ResponsePayload::Failure(_) => None,
         };
         let unknown = || Error::new(ErrorKind::Unavailable, "eth_blockNumber: no endpoint gave a number");
-        Ok((number.ok_or_else(unknown)?.to(), by))
+        let number = number.ok_or_else(unknown)?.to();
+        let plausible = by.map_or(Plausible::No, |by| self.pool().on_height(by, number, now()));
+        Ok((number, by, plausible))
     }
 
     /// Makes a filter at an endpoint.
@@ -207,7 +214,11 @@ impl Shared {
         // time is left out.
         let (payload, at) = self.make(filter.kind, &filter.params, None, way).await?;
         let (ResponsePayload::Success(id), Some(at)) = (&payload, at) else { return Ok(payload) };
-        let (head, _) = self.head_now(Some(at), way).await?;
+        let (head, _, plausible) = self.head_now(Some(at), way).await?;
+        if plausible == Plausible::No {
+            let message = format!("{}: block {head} is further than the chain can have come", self.name(at));
+            return Err(Error::new(ErrorKind::Unavailable, message).with_retry(Retry::Later));
+        }
         tracing::info!(%from, to = %self.name(at), since = filter.told.next(), head, "a filter was made again");
         if filter.kind == Kind::Blocks
             && let Some(hash) = filter.told.last_block()
@@ -231,13 +242,14 @@ impl Shared {
             Kind::Logs => {
                 let Some(call) = self.between(&filter.params, first, last) else {
                     filter.behind = None;
-                    filter.told.fetched(last);
+                    filter.told.fetched(last, []);
                     return Ok(known("[]".to_owned()));
                 };
                 let payload = self.logs(&call, Way { prefer: Some(filter.at), ..way }).await?;
-                if let ResponsePayload::Success(_) = &payload {
+                if let ResponsePayload::Success(list) = &payload {
+                    let logs: Vec<Log> = serde_json::from_str(list.get()).unwrap_or_default();
                     filter.behind = None;
-                    filter.told.fetched(last);
+                    filter.told.fetched(last, logs.iter().filter_map(Log::place));
                 }
                 Ok(payload)
             }
@@ -258,13 +270,13 @@ impl Shared {
                     hashes.push(block.hash);
                 }
                 hashes.retain(|hash| filter.told.block(*hash) == Fresh::Yes);
-                filter.told.fetched(end);
+                filter.told.fetched(end, []);
                 filter.behind = Some(last).filter(|last| end < *last);
                 Ok(known(serde_json::to_string(&hashes).unwrap_or_else(|_| "[]".into())))
             }
             Kind::Pending => {
                 filter.behind = None;
-                filter.told.fetched(last);
+                filter.told.fetched(last, []);
                 tracing::warn!("what became pending while a filter moved to another endpoint is not told");
                 Ok(known("[]".to_owned()))
             }
@@ -322,13 +334,6 @@ impl Shared {
 impl Filter {
     /// What of a node's list was not told before; `None` where it is no list.
     fn fresh(&mut self, list: &RawValue) -> Option<String> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Log {
-            block_number: Option<U64>,
-            #[serde(default)]
-            removed: bool,
-        }
         let told: Vec<&RawValue> = serde_json::from_str(list.get()).ok()?;
         let kept = |item: &&RawValue| match self.kind {
             Kind::Pending => true,
@@ -337,8 +342,8 @@ impl Filter {
                 hash.map_or(true, |hash| self.told.block(hash) == Fresh::Yes)
             }
             Kind::Logs => match serde_json::from_str::<Log>(item.get()) {
-                Ok(Log { block_number: Some(number), removed: false }) => {
-                    self.told.log(number.to()) == Fresh::Yes
+                Ok(log) if !log.removed => {
+                    log.place().is_none_or(|(number, id)| self.told.log(number, id) == Fresh::Yes)
                 }
                 // That a log is gone is told as often as the node tells it.
                 Ok(_) | Err(_) => true,
@@ -361,6 +366,23 @@ impl Filter {
 struct Block {
     number: U64,
     hash: B256,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Log {
+    block_number: Option<U64>,
+    block_hash: Option<B256>,
+    log_index: Option<U64>,
+    #[serde(default)]
+    removed: bool,
+}
+
+impl Log {
+    /// Its block, and what tells it from others; `None` where the node does not say.
+    fn place(&self) -> Option<(u64, LogId)> {
+        Some((self.block_number?.to(), (self.block_hash?, self.log_index?.to())))
+    }
 }
 
 fn id_of(call: &Call) -> Option<u64> {
