@@ -128,3 +128,41 @@ fn create_call() -> backstay::alloy::primitives::Bytes {
     let key = crate::stage::key("batch");
     backstay_testkit::sample::ContextGraphs::createContextGraphCall { key }.abi_encode().into()
 }
+
+#[tokio::test]
+async fn logs_and_filters_inside_a_batch_go_the_way_that_they_go_alone() {
+    let stage = stage().await;
+    let fleet = stage.sound().await;
+    let client = stage.reader(&fleet).await;
+    let provider = client.provider::<Ethereum>();
+    let mut batch = BatchRequest::new(provider.client());
+    let logs = batch.add_call::<_, Vec<Value>>("eth_getLogs", &[json!({"fromBlock": "0x0"})]);
+    let filter = batch.add_call::<_, Value>("eth_newBlockFilter", &());
+    let id = batch.add_call::<_, U64>("eth_chainId", &());
+    let balance = batch.add_call::<_, U256>("eth_getBalance", &(RICH, "latest"));
+    within(batch.send()).await.expect("the batch is answered");
+    let all = stage.rpc("eth_getLogs", json!([{"fromBlock": "0x0"}])).await;
+    assert_eq!(json!(logs.expect("it is JSON").await.expect("it is answered")), all);
+    assert_eq!(id.expect("it is JSON").await.expect("it is answered"), U64::from(31_337));
+    assert_eq!(balance.expect("it is JSON").await.expect("it is answered"), U256::from(7));
+    let filter = filter.expect("it is JSON").await.expect("it is answered");
+    stage.chain.mine(1).await.expect("anvil mines");
+    let blocks = provider.raw_request::<_, Vec<Value>>("eth_getFilterChanges".into(), [filter]);
+    assert_eq!(within(blocks).await.expect("the filter is the client's").len(), 1);
+}
+
+#[tokio::test]
+async fn a_call_to_where_there_is_no_contract_says_so_inside_a_batch_too() {
+    let stage = stage().await;
+    let fleet = stage.sound().await;
+    let client = stage.reader(&fleet).await;
+    let provider = client.provider::<Ethereum>();
+    let mut batch = BatchRequest::new(provider.client());
+    let call = json!({"to": POOR, "input": create_call()});
+    let empty = batch.add_call::<_, Value>("eth_call", &(call, "latest")).expect("it is JSON");
+    let id = batch.add_call::<_, U64>("eth_chainId", &()).expect("it is JSON");
+    let error = within(batch.send()).await.expect_err("there is no contract");
+    assert!(matches!(ours(&error).kind(), backstay::ErrorKind::NoContractCode { .. }), "{error:?}");
+    empty.await.expect_err("there is no contract");
+    id.await.expect_err("alloy has no place for one element's error");
+}

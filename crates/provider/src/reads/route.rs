@@ -1,6 +1,6 @@
 //! A read, on one endpoint after another.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use alloy::rpc::json_rpc::ResponsePayload;
 use backstay_core::{
@@ -77,6 +77,7 @@ impl Shared {
         if let [call] = calls {
             return vec![self.one(call, way).await];
         }
+        let until = now() + self.config.operation_timeout;
         let plain = |call| match Special::of(call) {
             Special::No | Special::Height => Some(Journey::plain(self, call, way)),
             Special::Logs | Special::Filter(_) | Special::Stream => None,
@@ -88,7 +89,7 @@ impl Shared {
         loop {
             let go_on = async |(call, journey): (&Call, Option<Journey<'_>>)| match journey {
                 Some(journey) => self.plainly(journey, way).await,
-                None => self.one(call, way).await,
+                None => self.in_time(call, way, until).await,
             };
             let some: Vec<_> = open.by_ref().take(AT_ONCE).map(go_on).collect();
             if some.is_empty() {
@@ -99,6 +100,23 @@ impl Shared {
     }
 
     async fn one(&self, call: &Call, way: Way<'_>) -> Result<ResponsePayload, Error> {
+        match Special::of(call) {
+            // It is several questions, each of which may take its time.
+            Special::Filter(_) => self.in_time(call, way, now() + self.config.operation_timeout).await,
+            Special::No | Special::Height | Special::Logs | Special::Stream => {
+                self.by_its_way(call, way).await
+            }
+        }
+    }
+
+    /// One deadline covers it all (R8), whatever it comes to.
+    async fn in_time(&self, call: &Call, way: Way<'_>, until: Instant) -> Result<ResponsePayload, Error> {
+        let left = until.saturating_duration_since(now());
+        let late = |_| Err(self.exhausted(&call.method, way.need, Vec::new(), End::Late));
+        tokio::time::timeout(left, self.by_its_way(call, way)).await.unwrap_or_else(late)
+    }
+
+    async fn by_its_way(&self, call: &Call, way: Way<'_>) -> Result<ResponsePayload, Error> {
         match Special::of(call) {
             Special::No | Special::Height => self.plainly(Journey::plain(self, call, way), way).await,
             Special::Logs => Box::pin(self.logs(call, way)).await,
