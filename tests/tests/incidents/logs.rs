@@ -258,3 +258,19 @@ async fn an_old_range_is_not_believed_of_a_node_that_does_not_hold_it() {
     );
     assert_eq!(between(0x800, 0x810).await, (vec![0x800], [1, 0]), "what it holds, it is asked for");
 }
+
+#[tokio::test]
+async fn a_bloom_of_an_old_block_that_speaks_for_what_is_not_there_costs_one_look() {
+    let chain = Paper::at(0x1000).with_logs([0x10, 0x20]);
+    let none = Rule::on("eth_getLogs").when(|call| !call.params[0]["address"].is_null());
+    let fleet =
+        scripted([("A", chain.behind(none.then(Action::RpcResult(json!([]))))), ("B", chain.node())]).await;
+    let client = reader(&fleet).await;
+    let begun = Instant::now();
+    for (block, calls) in [(0x10, 2), (0x20, 3)] {
+        let found = logs(&client, &emitted().at_block_hash(hash_of(block))).await.expect("A answers");
+        assert!(found.is_empty());
+        assert_eq!((fleet.count("A", "eth_getLogs"), fleet.count("B", "eth_getLogs")), (calls, 0));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+}

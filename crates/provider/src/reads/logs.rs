@@ -313,14 +313,30 @@ impl Shared {
                 (Reply { verdict: Verdict::NotYet, payload }, Holding::Nothing)
             }
             Some([Some(block)]) if filter.may_be_in(&block.logs_bloom) => {
-                let proven = self.pool().holds(id, DataKind::Logs, block.number.to(), now()) == Holds::Proven;
-                let near = self.shown().is_none_or(|head| {
-                    block.number.to::<u64>() >= head.saturating_sub(self.config.read.frontier_blocks)
-                });
-                (reply, if proven && !near { Holding::All } else { Holding::Doubtful })
+                let number = block.number.to();
+                let window = self.config.read.frontier_blocks;
+                let near = self.shown().is_none_or(|head| number >= head.saturating_sub(window));
+                let held = !near && self.holds_logs_of(hash, number, id).await;
+                (reply, if held { Holding::All } else { Holding::Doubtful })
             }
             _ => (reply, Holding::All),
         }
+    }
+
+    /// Whether an endpoint holds the logs of a block of the deep that has some: an index is not behind there, so what it
+    /// does not list is not in the block. Seen once; without it, each bloom that speaks for what is not there would cost
+    /// the whole grace.
+    async fn holds_logs_of(&self, hash: B256, number: u64, id: EndpointId) -> bool {
+        if self.pool().holds(id, DataKind::Logs, number, now()) == Holds::Proven {
+            return true;
+        }
+        let all = self.call("eth_getLogs", &format!("[{{\"blockHash\":\"{hash}\"}}]"));
+        let replies = self.aside(id, &[&all]).await;
+        let listed = replies.first().and_then(Reply::result).and_then(lowest);
+        if listed.is_some() {
+            self.pool().history_shown(id, DataKind::Logs, number);
+        }
+        listed.is_some()
     }
 
     /// An empty list at the frontier, held against the blooms of its blocks.
