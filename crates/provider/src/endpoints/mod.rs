@@ -356,9 +356,9 @@ impl Shared {
         if let Some(more @ 1..) = u32::try_from(calls.len()).ok().and_then(|calls| calls.checked_sub(1)) {
             self.pool().charge(id, more, now());
         }
-        let mut left = Left::default();
+        let left = Left::default();
         let mut unheard = false;
-        let answered = tokio::time::timeout(timeout, link.ask(self, calls, &mut left)).await;
+        let answered = tokio::time::timeout(timeout, link.ask(self, calls, &left)).await;
         let (replies, sent) = match answered {
             Ok(Ok(answered)) => answered,
             Ok(Err(broken)) => (calls.iter().map(|_| Reply::fault(broken.kind)).collect(), broken.sent),

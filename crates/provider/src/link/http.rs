@@ -4,7 +4,13 @@
 //! left (T3). It also spares each call the pool's bookkeeping, which costs more than everything else in this crate.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    io,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
@@ -13,7 +19,10 @@ use backstay_core::{Error, Result, failure::FaultKind};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{
+    client::conn::http1::{self, SendRequest},
+    rt::{Read, ReadBufCursor, Write},
+};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use tower::ServiceExt;
@@ -21,6 +30,7 @@ use tower::ServiceExt;
 use crate::{
     config::{EndpointConfig, Kind},
     endpoints::now,
+    link::Left,
 };
 
 /// How long a connection without a request is kept. Servers close theirs after 60 s and more, mostly; a request on
@@ -49,7 +59,12 @@ pub(crate) struct Broken {
 /// Makes connections, for WebSocket too; shared by all endpoints.
 pub(crate) type Connector = HttpsConnector<HttpConnector>;
 
-type Connection = SendRequest<Full<Bytes>>;
+/// One connection.
+struct Connection {
+    requests: SendRequest<Full<Bytes>>,
+    /// Whether the server takes no more bytes for now.
+    stuck: Arc<AtomicBool>,
+}
 
 pub(crate) fn connector() -> Connector {
     let mut connector = HttpConnector::new();
@@ -134,19 +149,21 @@ impl Target {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it closes the connection; the request may have been received.
-    pub(crate) async fn post(&self, body: Bytes, limit: usize) -> Result<HttpReply, Broken> {
+    /// Dropping it closes the connection; `left` says whether the request may have been received.
+    pub(crate) async fn post(&self, body: Bytes, limit: usize, left: &Left) -> Result<HttpReply, Broken> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.path.clone();
         *request.headers_mut() = self.headers.clone();
         loop {
             let (mut connection, age) = self.connection().await?;
-            let response = match connection.try_send_request(request).await {
+            left.set();
+            let response = match connection.requests.try_send_request(request).await {
                 Ok(response) => response,
                 Err(mut error) => match (error.take_message(), age) {
                     // The server had closed it before anything was written.
                     (Some(unsent), Age::Used) => {
+                        left.unset();
                         request = unsent;
                         continue;
                     }
@@ -171,8 +188,9 @@ impl Target {
             let last = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let Some((mut connection, since)) = last else { break };
             let fresh = now().saturating_duration_since(since) < IDLE;
-            // It has given its last reply, so this is a moment at most.
-            if fresh && (connection.is_ready() || connection.ready().await.is_ok()) {
+            let requests = &mut connection.requests;
+            // Its last request is written and answered, so this is a moment at most.
+            if fresh && (requests.is_ready() || requests.ready().await.is_ok()) {
                 return Ok((connection, Age::Used));
             }
         }
@@ -180,16 +198,19 @@ impl Target {
             let kind = if is_tls(error.as_ref()) { FaultKind::Tls } else { FaultKind::Refused };
             Broken { kind, sent: false }
         })?;
-        let (connection, driver) =
+        let stuck = Arc::default();
+        let io = Watched { io, stuck: Arc::clone(&stuck) };
+        let (requests, driver) =
             http1::handshake(io).await.map_err(|_| Broken { kind: FaultKind::Reset, sent: false })?;
-        // It ends when `connection` is dropped, or the server closes it. What went wrong is told to the request.
+        // It ends when `requests` is dropped, or the server closes it. What went wrong is told to the request.
         tokio::spawn(async move { drop(driver.await) });
-        Ok((connection, Age::New))
+        Ok((Connection { requests, stuck }, Age::New))
     }
 
-    /// Keeps a connection for the next request.
+    /// Keeps a connection for the next request, unless the server answered without reading this one: the next would
+    /// wait behind the rest of it.
     fn keep(&self, connection: Connection) {
-        if connection.is_closed() {
+        if connection.requests.is_closed() || connection.stuck.load(Ordering::SeqCst) {
             return;
         }
         let now = now();
@@ -207,6 +228,58 @@ impl Target {
 enum Age {
     New,
     Used,
+}
+
+/// A stream that notes when it takes no more bytes.
+struct Watched<T> {
+    io: T,
+    stuck: Arc<AtomicBool>,
+}
+
+impl<T> Watched<T> {
+    fn note<R>(&self, written: Poll<R>) -> Poll<R> {
+        self.stuck.store(written.is_pending(), Ordering::SeqCst);
+        written
+    }
+}
+
+impl<T: Read + Unpin> Read for Watched<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buffer)
+    }
+}
+
+impl<T: Write + Unpin> Write for Watched<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.note(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, bytes);
+        self.note(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.io).poll_flush(cx);
+        self.note(flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
 }
 
 /// `Retry-After` in seconds. The form with a date needs a clock that agrees with the server's, and hosted
@@ -242,7 +315,7 @@ mod tests {
 
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
-        net::TcpListener,
+        net::{TcpListener, TcpStream},
     };
 
     use super::*;
@@ -275,7 +348,7 @@ mod tests {
     }
 
     async fn ask(target: &Target) -> Result<HttpReply, Broken> {
-        target.post(Bytes::from_static(b"{}"), 1024).await
+        target.post(Bytes::from_static(b"{}"), 1024, &Left::default()).await
     }
 
     #[tokio::test]
@@ -293,7 +366,8 @@ mod tests {
         for _ in 0..3 {
             ask(&target).await.expect("a reply");
             // Until this side has noticed that the server closed it.
-            let open = || target.idle.lock().expect("no panic").iter().any(|(idle, _)| !idle.is_closed());
+            let idle = || target.idle.lock().expect("no panic");
+            let open = || idle().iter().any(|(idle, _)| !idle.requests.is_closed());
             let closed = async {
                 while open() {
                     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -318,5 +392,109 @@ mod tests {
         tokio::time::advance(IDLE).await;
         ask(&target).await.expect("a reply");
         assert_eq!(taken.load(Ordering::SeqCst), 2);
+    }
+
+    /// A server that hands each connection to this.
+    async fn served<F>(serve: impl Fn(TcpStream, usize) -> F + Send + 'static) -> Target
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}/", listener.local_addr().expect("an address"));
+        tokio::spawn(async move {
+            for number in 0.. {
+                let Ok((stream, _)) = listener.accept().await else { return };
+                tokio::spawn(serve(stream, number));
+            }
+        });
+        Target::new(connector(), &EndpointConfig::new("a", url)).expect("a valid url")
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_request_was_answered_before_it_was_read_is_not_waited_for() {
+        let target = served(async |mut stream, number| {
+            let mut request = vec![0; 1024];
+            let _ = stream.read(&mut request).await;
+            stream.write_all(REPLY).await.expect("the client listens");
+            // The first one reads no further.
+            while number > 0 && stream.read(&mut request).await.is_ok_and(|read| read > 0) {
+                let _ = stream.write_all(REPLY).await;
+            }
+            std::future::pending().await
+        })
+        .await;
+        let large = Bytes::from(vec![b' '; 64 << 20]);
+        target.post(large, 1024, &Left::default()).await.expect("a reply");
+        let next = tokio::time::timeout(Duration::from_secs(20), ask(&target)).await;
+        next.expect("the next call goes over another connection").expect("a reply");
+    }
+
+    #[tokio::test]
+    async fn while_tls_is_being_set_up_nothing_has_left() {
+        let mut target = served(async |_stream, _| std::future::pending().await).await;
+        let mut parts = target.address.into_parts();
+        parts.scheme = Some(http::uri::Scheme::HTTPS);
+        target.address = Uri::from_parts(parts).expect("it differs in its scheme");
+        let left = Left::default();
+        let asked = target.post(Bytes::from_static(b"{}"), 1024, &left);
+        tokio::time::timeout(Duration::from_millis(200), asked).await.expect_err("it never answers");
+        assert!(!left.maybe());
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_not_read_to_its_end_may_have_left_and_dropping_it_ends_the_connection() {
+        let (ended, end) = tokio::sync::oneshot::channel();
+        let ended = Mutex::new(Some(ended));
+        let target = served(move |mut stream, _| {
+            let ended = ended.lock().expect("no panic").take();
+            async move {
+                let _ = stream.read(&mut [0; 1024]).await;
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                // Whatever is on its way, and then the end.
+                while stream.read(&mut [0; 65536]).await.is_ok_and(|read| read > 0) {}
+                let _ = ended.expect("there is one connection").send(());
+            }
+        })
+        .await;
+        let left = Left::default();
+        let asked = target.post(Bytes::from(vec![b' '; 64 << 20]), 1024, &left);
+        tokio::time::timeout(Duration::from_millis(100), asked).await.expect_err("it never answers");
+        assert!(left.maybe());
+        tokio::time::timeout(Duration::from_secs(20), end).await.expect("it ends").expect("it is told");
+    }
+
+    #[tokio::test]
+    async fn a_reply_that_is_cut_off_or_out_of_order_may_be_to_what_arrived() {
+        let check = async |text: &'static str, expected: FaultKind| {
+            let target = served(async move |mut stream, _| {
+                let _ = stream.read(&mut [0; 1024]).await;
+                let _ = stream.write_all(text.as_bytes()).await;
+            })
+            .await;
+            let broken = ask(&target).await.expect_err(text);
+            assert_eq!((broken.kind, broken.sent), (expected, true), "{text}");
+        };
+        check("HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\n{", FaultKind::Truncated).await;
+        check("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n", FaultKind::Truncated).await;
+        check("HTTP/1.1 200 OK\r\ncontent-length: 2000\r\n\r\n{", FaultKind::Truncated).await;
+        check("HTTP/1.1 200", FaultKind::Reset).await;
+        check("what?\r\n\r\n", FaultKind::Reset).await;
+        check("HTTP/1.1 100 Continue\r\n\r\n", FaultKind::Reset).await;
+    }
+
+    #[tokio::test]
+    async fn interim_replies_are_passed_over_and_a_closing_connection_is_not_used_again() {
+        let target = served(async |mut stream, number| {
+            let _ = stream.read(&mut [0; 1024]).await;
+            let reply = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n\
+                         HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 1\r\n\r\n";
+            let _ = stream.write_all(format!("{reply}{number}").as_bytes()).await;
+            std::future::pending().await
+        })
+        .await;
+        for body in ["0", "1", "2"] {
+            let reply = ask(&target).await.expect("a reply");
+            assert_eq!((reply.status, &*reply.body), (Some(200), body.as_bytes()));
+        }
     }
 }

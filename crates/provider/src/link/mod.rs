@@ -45,13 +45,22 @@ enum Way {
 }
 
 /// Whether bytes of a request may have left, where it was given up.
-#[derive(Debug, Default)]
-pub(crate) struct Left(Option<Arc<AtomicBool>>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Left(Arc<AtomicBool>);
 
 impl Left {
-    /// HTTP does not tell.
     pub(crate) fn maybe(&self) -> bool {
-        self.0.as_ref().is_none_or(|left| left.load(Ordering::SeqCst))
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// From here on they may. Called before the first one is written.
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// It has turned out that none did.
+    fn unset(&self) {
+        self.0.store(false, Ordering::SeqCst);
     }
 }
 
@@ -84,22 +93,21 @@ impl Link {
     /// # Cancel safety
     ///
     /// Dropping it gives the calls up; `left` says whether they may have been received.
-    #[cfg_attr(not(feature = "ws"), expect(unused_variables, reason = "HTTP does not tell what has left"))]
     pub(crate) async fn ask(
         &self,
         shared: &Shared,
         calls: &[&Call],
-        left: &mut Left,
+        left: &Left,
     ) -> Result<(Vec<Reply>, bool), Broken> {
         let limit = shared.config.max_reply;
         let (mut replies, sent) = match &self.way {
             Way::Http(target) => {
-                let reply = target.post(wire::body(calls), limit).await?;
+                let reply = target.post(wire::body(calls), limit, left).await?;
                 (wire::read(calls, &reply, &shared.classifier), reply.sent)
             }
             #[cfg(feature = "ws")]
             Way::WebSocket(socket) => {
-                let answer = socket.ask(calls, limit, &mut left.0).await?;
+                let answer = socket.ask(calls, limit, left).await?;
                 let calls: Vec<&Call> = answer.calls.iter().collect();
                 (wire::read(&calls, &answer.reply, &shared.classifier), answer.reply.sent)
             }

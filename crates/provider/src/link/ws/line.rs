@@ -1,10 +1,6 @@
 //! The task of one connection: it dials, writes, reads, pings, and ends.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use ::http::{Request, Uri, header, uri::Scheme};
 use backstay_core::failure::FaultKind;
@@ -238,7 +234,7 @@ impl Line {
     fn take(&mut self, order: Order) -> Option<Message> {
         match order {
             Order::Ask(Ask { first, count, text, left, reply }) => {
-                left.store(true, Ordering::SeqCst);
+                left.set();
                 // In this order: whoever gave up before sees that nothing left, or is seen here to be gone.
                 if reply.is_closed() {
                     return None;

@@ -10,7 +10,7 @@ mod line;
 
 use std::sync::{
     Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicU64, Ordering},
 };
 
 use alloy::rpc::json_rpc::Id;
@@ -22,6 +22,7 @@ use tokio::{
 };
 
 use crate::{
+    link::Left,
     link::http::{Broken, HttpReply, Target},
     link::wire::{self, Call},
 };
@@ -59,7 +60,7 @@ struct Ask {
     count: u64,
     text: bytes::Bytes,
     /// Set before its first byte is written.
-    left: Arc<AtomicBool>,
+    left: Left,
     reply: oneshot::Sender<Heard>,
 }
 
@@ -88,29 +89,22 @@ impl Socket {
         }
     }
 
-    /// Sends calls as one message and waits for the reply, of at most `limit` bytes. `left` is there once the message may be written, and
-    /// says whether its first byte may have left.
+    /// Sends calls as one message and waits for the reply, of at most `limit` bytes.
     ///
     /// # Cancel safety
     ///
     /// Dropping it forgets the numbers of the calls; the connection goes on. A message that was not begun by then
-    /// never leaves.
-    pub(crate) async fn ask(
-        &self,
-        calls: &[&Call],
-        limit: usize,
-        left: &mut Option<Arc<AtomicBool>>,
-    ) -> Result<Answer, Broken> {
+    /// never leaves; `left` says whether it was.
+    pub(crate) async fn ask(&self, calls: &[&Call], limit: usize, left: &Left) -> Result<Answer, Broken> {
         let count = calls.len() as u64;
         let first = self.numbers.fetch_add(count, Ordering::Relaxed);
         let calls: Vec<Call> =
             (first..).zip(calls).map(|(number, call)| call.renumbered(Id::Number(number))).collect();
         let text = wire::body(&calls.iter().collect::<Vec<_>>());
-        let flag = left.insert(Arc::default());
         // A connection that stood idle may have ended before the message was written: then a new one is tried.
         for _ in 0..2 {
             let (reply, heard) = oneshot::channel();
-            let ask = Ask { first, count, text: text.clone(), left: Arc::clone(flag), reply };
+            let ask = Ask { first, count, text: text.clone(), left: left.clone(), reply };
             let orders = self.order(ask, limit);
             let mut forget = Forget { orders, first: Some(first) };
             let heard = heard.await;
@@ -120,11 +114,11 @@ impl Socket {
                 Ok(Heard::Broken(broken)) => return Err(broken),
                 Ok(Heard::Unwritten) => {}
                 // The task is gone, and with it the connection.
-                Err(_) if flag.load(Ordering::SeqCst) => break,
+                Err(_) if left.maybe() => break,
                 Err(_) => {}
             }
         }
-        Err(Broken { kind: FaultKind::Reset, sent: flag.load(Ordering::SeqCst) })
+        Err(Broken { kind: FaultKind::Reset, sent: left.maybe() })
     }
 
     /// Hands a message to the connection, or to a new one.
