@@ -248,7 +248,11 @@ async fn a_send_says_whether_its_bytes_may_have_left() {
         let error = within(provider.send_raw_transaction(&raw)).await.expect_err("nobody has it");
         ours(&error)
     };
-    for fault in [Message::Hang, Message::CloseWith(1013), Message::Cut] {
+    // Said to nobody in particular, while the bytes may be on their way.
+    let limit = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32005,"message":"rate limit exceeded"}}"#;
+    let refusal = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"intrinsic gas too low"}}"#;
+    let nameless = [limit, refusal].map(|text| Message::Texts(vec![text.to_owned()]));
+    for fault in [Message::Hang, Message::CloseWith(1013), Message::Cut].into_iter().chain(nameless) {
         mixed.socket.on_message(on("eth_sendRawTransaction", fault));
         assert_eq!(send().await.delivery(), Delivery::Unknown);
     }

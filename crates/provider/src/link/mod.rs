@@ -12,9 +12,9 @@ use std::sync::{
 };
 
 use backstay_core::Result;
-
 #[cfg(feature = "ws")]
-use crate::link::ws::Socket;
+use backstay_core::failure::Verdict;
+
 use crate::{
     config::{EndpointConfig, Kind},
     endpoints::Shared,
@@ -23,6 +23,11 @@ use crate::{
     link::secrets::Secrets,
     link::wire::{Call, Reply},
     meter::EndpointMeter,
+};
+#[cfg(feature = "ws")]
+use crate::{
+    link::ws::{Naming, Socket},
+    sends::gate::{Sends, sends},
 };
 
 /// The way to one endpoint.
@@ -109,10 +114,23 @@ impl Link {
             Way::WebSocket(socket) => {
                 let answer = socket.ask(calls, limit, left).await?;
                 let calls: Vec<&Call> = answer.calls.iter().collect();
-                (wire::read(&calls, &answer.reply, &shared.classifier), answer.reply.sent)
+                let mut replies = wire::read(&calls, &answer.reply, &shared.classifier);
+                if answer.naming == Naming::Guessed {
+                    calls.iter().zip(&mut replies).for_each(|(call, reply)| doubt(call, reply));
+                }
+                (replies, answer.reply.sent)
             }
         };
         replies.iter_mut().for_each(|reply| self.secrets.hush(reply));
         Ok((replies, sent))
+    }
+}
+
+/// An error that does not say to what it is proves nothing of a send: the bytes may be on their way to the chain while
+/// the endpoint speaks of something else (T3).
+#[cfg(feature = "ws")]
+fn doubt(call: &Call, reply: &mut Reply) {
+    if sends(&call.method) != Sends::No && !matches!(reply.verdict, Verdict::Fault(_)) {
+        reply.verdict = Verdict::Unclassified;
     }
 }

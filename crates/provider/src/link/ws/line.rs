@@ -25,7 +25,7 @@ use tokio_tungstenite::{
 };
 use tower::ServiceExt;
 
-use super::{Ask, Heard, Order};
+use super::{Ask, Heard, Naming, Order};
 use crate::{
     link::http::{self, Broken, HttpReply, Target},
     link::wire::Object,
@@ -35,8 +35,11 @@ use crate::{
 const DIAL: Duration = Duration::from_secs(10);
 /// After how long without a frame the endpoint is pinged.
 const QUIET: Duration = Duration::from_secs(15);
-/// How long a ping may go without any frame, or a write without progress, before the connection counts as dead.
+/// How long a ping may go without any frame, or what is to be written without being written, before the connection
+/// counts as dead.
 const DEAD: Duration = Duration::from_secs(10);
+/// How many requests may stay unanswered that nobody waits for. A connection with more is given up.
+const MOST_FORGOTTEN: usize = 1024;
 
 /// How connections to one endpoint are made.
 pub(super) struct Dial {
@@ -87,12 +90,13 @@ impl Dial {
             // The same words mean the same as over HTTP; the request itself was never written.
             Err(Error::Http(response)) => {
                 let (head, body) = response.into_parts();
-                Err(Heard::Reply(HttpReply {
+                let reply = HttpReply {
                     status: Some(head.status.as_u16()),
                     retry_after: head.headers.get(header::RETRY_AFTER).and_then(http::seconds),
                     body: body.unwrap_or_default().into(),
                     sent: false,
-                }))
+                };
+                Err(Heard::Reply(reply, Naming::Named))
             }
             Err(Error::Io(_) | Error::ConnectionClosed | Error::AlreadyClosed) => {
                 Err(broken(FaultKind::Reset))
@@ -124,18 +128,19 @@ impl Dial {
     }
 }
 
-/// Who waits on a connection.
+/// Requests of a connection that are not answered.
 struct Line {
     /// By the number of the first call.
     waiting: BTreeMap<u64, Waiting>,
-    /// How many replies are still to come that nobody waits for.
-    forgotten: u64,
+    /// How many of them nobody waits for any more. Their replies may still come.
+    forgotten: usize,
     strays: Counter,
 }
 
 struct Waiting {
     count: u64,
-    reply: oneshot::Sender<Heard>,
+    /// `None` when it was given up.
+    reply: Option<oneshot::Sender<Heard>>,
 }
 
 /// What the writing side does next.
@@ -172,6 +177,9 @@ impl Line {
                     // The owner is gone; so is the connection.
                     let Some(order) = order else { return FaultKind::Reset };
                     held = self.take(order);
+                    if self.forgotten > MOST_FORGOTTEN {
+                        return FaultKind::Timeout;
+                    }
                 }
                 (step, done) = poll_fn(|cx| match step {
                     Step::Write => sink.poll_ready_unpin(cx).map(|done| (step, done)),
@@ -239,14 +247,13 @@ impl Line {
                 if reply.is_closed() {
                     return None;
                 }
-                self.waiting.insert(first, Waiting { count, reply });
+                self.waiting.insert(first, Waiting { count, reply: Some(reply) });
                 // Our own text, and requests that alloy wrote, are UTF-8.
                 Some(Message::Text(Utf8Bytes::try_from(text).ok()?))
             }
             Order::Forget(first) => {
-                if self.waiting.remove(&first).is_some() {
-                    self.forgotten += 1;
-                }
+                let given_up = self.waiting.get_mut(&first).and_then(|waiting| waiting.reply.take());
+                self.forgotten += usize::from(given_up.is_some());
                 None
             }
         }
@@ -254,43 +261,43 @@ impl Line {
 
     /// Gives a frame to whoever waits for it.
     fn hear(&mut self, frame: Bytes) -> Told {
+        // What does not say to what it is can only be told apart when nothing else is to come.
+        let alone = self.waiting.len() == 1 && self.forgotten == 0;
         let whose = match read(&frame) {
             Some(whose) => whose,
             // Somebody who waits alone may be told in words: of a limit, mostly.
-            None if self.waiting.len() == 1 && self.forgotten == 0 => Whose::Anybody,
+            None if alone => Whose::Anybody,
             None => return Told::Garbage,
         };
-        let first = match whose {
+        let (first, naming) = match whose {
             Whose::Call(number) => {
                 let near = self.waiting.range(..=number).next_back();
-                near.filter(|(first, waiting)| number - **first < waiting.count).map(|(first, _)| *first)
+                let near = near.filter(|(first, waiting)| number - **first < waiting.count);
+                (near.map(|(first, _)| *first), Naming::Named)
             }
-            // An error without a number can only be told apart when one waits, and nothing else is to come.
-            Whose::Anybody if self.forgotten == 0 && self.waiting.len() == 1 => {
-                self.waiting.keys().next().copied()
-            }
-            Whose::Anybody | Whose::Nobody => None,
+            Whose::Anybody if alone => (self.waiting.keys().next().copied(), Naming::Guessed),
+            Whose::Anybody | Whose::Nobody => (None, Naming::Guessed),
         };
         match first.and_then(|first| self.waiting.remove(&first)) {
-            Some(waiting) => {
-                let reply = HttpReply { status: None, retry_after: None, body: frame, sent: true };
+            Some(Waiting { reply: Some(reply), .. }) => {
+                let heard = HttpReply { status: None, retry_after: None, body: frame, sent: true };
                 // Whoever gave up in this moment does not need it.
-                let _ = waiting.reply.send(Heard::Reply(reply));
+                let _ = reply.send(Heard::Reply(heard, naming));
             }
-            None => {
-                if matches!(whose, Whose::Call(_)) {
-                    self.forgotten = self.forgotten.saturating_sub(1);
-                }
+            Some(Waiting { reply: None, .. }) => {
+                self.forgotten -= 1;
                 self.strays.increment(1);
             }
+            None => self.strays.increment(1),
         }
         Told::Sense
     }
 
     /// Tells everybody that the connection has ended.
     fn fail(&mut self, end: End) {
-        for (_, waiting) in std::mem::take(&mut self.waiting) {
-            let _ = waiting.reply.send(Heard::Broken(Broken { kind: end, sent: true }));
+        self.forgotten = 0;
+        for reply in std::mem::take(&mut self.waiting).into_values().filter_map(|waiting| waiting.reply) {
+            let _ = reply.send(Heard::Broken(Broken { kind: end, sent: true }));
         }
     }
 }
@@ -347,3 +354,6 @@ impl Head<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

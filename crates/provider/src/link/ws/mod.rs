@@ -68,16 +68,25 @@ struct Ask {
 #[derive(Clone, Debug)]
 enum Heard {
     /// A reply, or what the endpoint said in place of letting us in.
-    Reply(HttpReply),
+    Reply(HttpReply, Naming),
     Broken(Broken),
     /// The connection ended before the message was written to it.
     Unwritten,
+}
+
+/// Whether a reply says to which request it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Naming {
+    Named,
+    /// It came while this was the only request. Something else may have made the endpoint say it.
+    Guessed,
 }
 
 /// Requests under our own numbers, and what came back for them.
 pub(crate) struct Answer {
     pub(crate) calls: Vec<Call>,
     pub(crate) reply: HttpReply,
+    pub(crate) naming: Naming,
 }
 
 impl Socket {
@@ -110,7 +119,7 @@ impl Socket {
             let heard = heard.await;
             forget.first = None;
             match heard {
-                Ok(Heard::Reply(reply)) => return Ok(Answer { calls, reply }),
+                Ok(Heard::Reply(reply, naming)) => return Ok(Answer { calls, reply, naming }),
                 Ok(Heard::Broken(broken)) => return Err(broken),
                 Ok(Heard::Unwritten) => {}
                 // The task is gone, and with it the connection.
