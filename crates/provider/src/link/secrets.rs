@@ -1,7 +1,10 @@
 //! What a node may not tell of the way to it: some put the URL that they were asked at, key included, into their
 //! errors (E11).
 
-use alloy::rpc::json_rpc::{ErrorPayload, ResponsePayload};
+use alloy::{
+    rpc::json_rpc::{ErrorPayload, ResponsePayload},
+    transports::Authorization,
+};
 use backstay_core::failure::Verdict;
 use serde_json::value::RawValue;
 use url::Url;
@@ -10,6 +13,9 @@ use crate::{config::EndpointConfig, link::wire::Reply};
 
 /// Shorter parts of a path or header are words, such as `v1` or `mainnet`.
 const SHORTEST: usize = 8;
+
+/// Longer texts of a node are cut, perhaps within a key. That of an error is cut nowhere shorter.
+const CUT: usize = 4096;
 
 /// The parts of an endpoint's URL and headers that may be keys. They are never shown.
 pub(crate) struct Secrets(Vec<String>);
@@ -26,6 +32,9 @@ impl Secrets {
         all.retain(|part| part.len() >= SHORTEST);
         // These are keys whatever their length; an empty one is in every text.
         all.extend([url.username(), url.password().unwrap_or_default()].map(str::to_owned));
+        // The two as they are sent.
+        let authorization = Authorization::extract_from_url(url).map(|sent| sent.to_string());
+        all.extend(authorization.as_deref().map(words).into_iter().flatten().filter(|part| part != "Basic"));
         all.retain(|part| !part.is_empty());
         // The longer ones first: one may be part of another.
         all.sort_by_key(|part| std::cmp::Reverse(part.len()));
@@ -52,9 +61,33 @@ impl Secrets {
 
     /// The text without them; `None` where there is none in it.
     fn without(&self, text: &str) -> Option<String> {
-        let mut found = self.0.iter().filter(|secret| text.contains(secret.as_str())).peekable();
-        found.peek()?;
-        Some(found.fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "…")))
+        let whole = self.whole_of(text);
+        let mut found = self.0.iter().filter(|secret| whole.contains(secret.as_str())).peekable();
+        if found.peek().is_none() && whole.len() == text.len() {
+            return None;
+        }
+        let mut quiet = found.fold(whole.to_owned(), |text, secret| text.replace(secret.as_str(), "…"));
+        if whole.len() < text.len() {
+            quiet.push('…');
+        }
+        Some(quiet)
+    }
+
+    /// The text up to a key within which it was cut.
+    fn whole_of<'a>(&self, text: &'a str) -> &'a str {
+        let end = text.trim_end_matches('…');
+        // A character of the last place may be gone too.
+        if end.len() < CUT - char::MAX.len_utf8() {
+            return text;
+        }
+        let begun = |secret: &String| {
+            let begins = secret.char_indices().map(|(at, _)| &secret[..at]).filter(|begin| begin.len() >= 3);
+            begins.rev().find(|begin| end.ends_with(begin)).map(str::len)
+        };
+        match self.0.iter().filter_map(begun).max() {
+            Some(part) => &end[..end.len() - part],
+            None => text,
+        }
     }
 }
 
@@ -87,6 +120,30 @@ mod tests {
         );
         assert!(!shown.contains("hush%20query"), "{shown}");
         assert!(shown.contains("mainnet said no") && shown.contains("0x1234"), "{shown}");
+    }
+
+    #[test]
+    fn a_text_that_was_cut_within_a_key_does_not_tell_its_beginning() {
+        let url = "https://user:word@rpc.example/v2/0123456789abcdef";
+        let secrets = Secrets::new(&EndpointConfig::new("a", url), &Url::parse(url).expect("it is a url"));
+        for known in 3..16 {
+            let key = &"0123456789abcdef"[..known];
+            let text = format!("{}{key}", "x".repeat(CUT - known));
+            for text in [format!("{text}…"), text] {
+                let quiet = secrets.without(&text).expect("it is in there");
+                assert!(quiet.ends_with("x…") && !quiet.contains("012"), "{known}: {quiet}");
+            }
+        }
+        let ends_alike = "x012";
+        assert_eq!(secrets.without(ends_alike), None);
+    }
+
+    #[test]
+    fn user_and_password_are_hidden_as_they_are_sent_too() {
+        let url = "https://hush-user:hush-word@rpc.example/";
+        let secrets = Secrets::new(&EndpointConfig::new("a", url), &Url::parse(url).expect("it is a url"));
+        let quiet = secrets.without("you sent Basic aHVzaC11c2VyOmh1c2gtd29yZA== and it is no key");
+        assert_eq!(quiet.as_deref(), Some("you sent Basic … and it is no key"));
     }
 
     #[test]
