@@ -8,7 +8,7 @@ use std::{
 };
 
 use backstay::{
-    Class, Client, Config, DataKind, EndpointConfig, Row,
+    Class, Client, Config, DataKind, EndpointConfig, Role, Row, SendPublic,
     alloy::{network::Ethereum, providers::Provider},
 };
 use backstay_testkit::{Action, Anvil, Fleet, Program, Rule};
@@ -98,7 +98,14 @@ fn config(fleet: &Fleet) -> Config {
 async fn a_client_whose_endpoints_are_well_tells_nothing_at_info() {
     let chain = Anvil::builder().launch().await.expect("anvil starts");
     let fleet = fleet(&chain, ["calm", "serene"]).await;
-    let client = Client::builder(config(&fleet)).connect().await.expect("it connects");
+    let mut config = config(&fleet);
+    for (name, role) in [("placid", Role::SendOnly), ("tranquil", Role::Private)] {
+        let mut endpoint = EndpointConfig::new(name, &config.endpoints[1].url);
+        endpoint.role = role;
+        config.endpoints.push(endpoint);
+    }
+    config.provider.pool.send_public = SendPublic::Also;
+    let client = Client::builder(config).connect().await.expect("it connects");
     let looks = || fleet.count("calm", "eth_chainId");
     client.provider::<Ethereum>().get_gas_price().await.expect("it is answered");
     let before = looks();
@@ -106,7 +113,8 @@ async fn a_client_whose_endpoints_are_well_tells_nothing_at_info() {
     while looks() < before + 3 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let about = |line: &str| line.contains("calm") || line.contains("serene");
+    let names = ["calm", "serene", "placid", "tranquil"];
+    let about = |line: &str| names.iter().any(|name| line.contains(name));
     let loud: Vec<_> =
         told().into_iter().filter(|(level, line)| *level <= Level::INFO && about(line)).collect();
     assert!(loud.is_empty(), "{loud:?}");

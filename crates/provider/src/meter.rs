@@ -20,7 +20,7 @@ pub const VERDICTS: &str = "backstay_endpoint_verdicts_total";
 pub const LATENCY: &str = "backstay_endpoint_latency_seconds";
 /// How many blocks an endpoint's head is behind the frontier, as of its last look.
 pub const HEAD_LAG: &str = "backstay_endpoint_head_lag_blocks";
-/// 1 while an endpoint may be read from, 0 while it is passed over.
+/// 1 while an endpoint may be read from, or sent to where its role is that alone; 0 while it is passed over.
 pub const IN_USE: &str = "backstay_endpoint_in_use";
 /// Changes of an endpoint's circuit breaker, by the state that it went `to`.
 pub const BREAKER_CHANGES: &str = "backstay_endpoint_breaker_changes_total";
@@ -119,7 +119,7 @@ pub const METRICS: [Metric; 20] = {
             "how long exchanges took, in seconds, whatever came of them",
         ),
         metric(HEAD_LAG, Gauge, Endpoint, None, "blocks behind the frontier, as of its last look"),
-        metric(IN_USE, Gauge, Endpoint, None, "1 while it may be read from, 0 while it is passed over"),
+        metric(IN_USE, Gauge, Endpoint, None, "1 while it may serve by its role, 0 while it is passed over"),
         metric(BREAKER_CHANGES, Counter, Endpoint, Some("to"), "its breaker: `open`, `half-open`, `closed`"),
         metric(
             IDENTITY_CHANGES,

@@ -172,7 +172,9 @@ impl Shared {
             let pool = self.pool();
             let heads = pool.frontier().zip(pool.get(id).head());
             let lag = heads.map(|(top, head)| top.number.saturating_sub(head.number));
-            (pool.excluded(id, Need::Current, now()), lag)
+            // Some are there to be sent to alone.
+            let need = if pool.get(id).role().is_read_from() { Need::Current } else { Need::Send };
+            (pool.excluded(id, need, now()), lag)
         };
         let Some(link) = self.link(id) else { return };
         if let Some(lag) = lag {
