@@ -42,6 +42,14 @@ pub enum Class {
 
 /// A row that an operator adds in front of the built-in table, for a wording that it does not know.
 ///
+/// It goes before everything that the table knows, reverts included, and a contract may choose a part of a revert's
+/// message: give `codes`, or words that no contract would use.
+///
+/// In answer to a send, a class is a claim about the transaction. `already_known` says that it was taken.
+/// `rate_limited`, `unsupported`, `wrong_identity` and `tx_refused` say that it was not: where all endpoints say so
+/// for good, its nonce is given to another transaction. For an error that may come although the transaction was taken,
+/// there is `{ fault = "server" }`: it is looked up.
+///
 /// ```toml
 /// class = { tx_refused = "policy" }
 /// contains = ["rejected by the firewall", "rule"]

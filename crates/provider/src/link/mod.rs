@@ -134,3 +134,6 @@ fn doubt(call: &Call, reply: &mut Reply) {
         reply.verdict = Verdict::Unclassified;
     }
 }
+
+#[cfg(test)]
+mod tls;
