@@ -26,8 +26,8 @@ use crate::{
 
 /// A client for one chain. A cheap handle: clones are the same client.
 ///
-/// Its background work (the head tracker, the intents that run) ends when the last handle is dropped. An
-/// intent that had not ended goes on when it is sent again under its key.
+/// Its background work (the head tracker, the intents that run) ends when the last handle is dropped, and the
+/// last provider that it gave. An intent that had not ended goes on when it is sent again under its key.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) shared: Arc<Shared>,
@@ -172,7 +172,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// A configuration error when there is no endpoint of that name, or it is the last that is read from.
+    /// A configuration error when there is no endpoint of that name, or it is the last that is read from, or the last
+    /// of those that was seen to serve this chain.
     pub fn remove_endpoint(&self, name: &str) -> Result<()> {
         self.shared.endpoints.remove(&EndpointName::from(name))
     }

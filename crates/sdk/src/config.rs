@@ -61,7 +61,7 @@ impl Config {
         }
     }
 
-    /// Checks what can be checked without asking anybody: `connect()` does it first.
+    /// Checks every value but those of endpoints; `connect()` does it first, and theirs.
     ///
     /// # Errors
     ///
@@ -87,22 +87,38 @@ impl Config {
     /// A configuration error that names the line, the key, and what was expected. It quotes nothing of the
     /// text: URLs and headers hold keys.
     pub fn from_toml(text: &str) -> Result<Self> {
-        toml::from_str(text).map_err(|error| {
+        let unread = |error: &toml::de::Error, key: String| {
             let before = error.span().map_or(0, |span| span.start.min(text.len()));
             let line = text.bytes().take(before).filter(|byte| *byte == b'\n').count() + 1;
             let message = without_values(error.message());
-            Error::config(format!("the configuration cannot be read, near line {line}: {message}"))
-        })
+            let durations = match message.ends_with("expected a duration") {
+                true => " such as \"6s\" or \"250ms\"",
+                false => "",
+            };
+            let of = if key == "." { String::new() } else { format!(", in `{key}`") };
+            Error::config(format!(
+                "the configuration cannot be read, near line {line}{of}: {message}{durations}"
+            ))
+        };
+        let parsed = toml::Deserializer::parse(text).map_err(|error| unread(&error, ".".to_owned()))?;
+        serde_path_to_error::deserialize(parsed)
+            .map_err(|error| unread(error.inner(), error.path().to_string()))
     }
 }
 
-/// A message of the parser without the text that it quotes, from the first quotation mark to the last: a
-/// string may hold quotation marks itself.
+/// A message of the parser without the values that it quotes: from the first quotation mark to the last, since a
+/// string may hold quotation marks itself, and a number or word in backticks. The words that are allowed stay.
 fn without_values(message: &str) -> String {
-    match (message.find('"'), message.rfind('"')) {
-        (Some(first), Some(last)) if first < last => {
-            format!("{}\"…{}", &message[..first], &message[last..])
-        }
-        _ => message.to_owned(),
-    }
+    let (quoted, rest) = match message.split_once(", expected") {
+        Some((quoted, rest)) => (quoted, format!(", expected{rest}")),
+        None => (message, String::new()),
+    };
+    let between = |text: &str, mark: char| match (text.find(mark), text.rfind(mark)) {
+        (Some(first), Some(last)) if first < last => format!("{}{mark}…{}", &text[..first], &text[last..]),
+        _ => text.to_owned(),
+    };
+    // The name of a key is no value, and the way to find it.
+    let is_key = ["unknown field", "missing field", "duplicate"].iter().any(|word| quoted.starts_with(word));
+    let shown = between(quoted, '"');
+    if is_key { shown + &rest } else { between(&shown, '`') + &rest }
 }

@@ -228,7 +228,10 @@ fn a_shape_or_a_row_that_would_match_everything_or_nothing_is_named() {
         check(&shape(method), &["`provider.shapes`", method, "knows", "leave it out"]);
     }
     check("[provider.shapes.zks_getBlockDetails]\nkind = \"blocks\"", &["line", "`height_param`"]);
-    check("[provider.shapes.zks_getBlockDetails]\nheight_param = -1\nkind = \"blocks\"", &["line 6", "-1"]);
+    check(
+        "[provider.shapes.zks_getBlockDetails]\nheight_param = -1\nkind = \"blocks\"",
+        &["line 6", "`provider.shapes.zks_getBlockDetails.height_param`"],
+    );
     check(
         "[provider.shapes.zks_getBlockDetails]\nheight_param = 0\nkind = \"bloks\"",
         &["line 7", "`blocks`"],
@@ -301,8 +304,11 @@ async fn a_row_that_would_match_everything_or_is_of_no_class_is_named() {
     check("class = \"invalid\"\ncontains = [\"good\", \"***\"]", &[named[0], named[1], "almost everything"])
         .await;
     check("class = \"invalid\"", &[named[0], named[1], "match every error", "`contains`"]).await;
-    check("class = \"wrong\"\ncontains = \"odd\"", &["line 9", "`wrong`", "`rate_limited`", "`unsupported`"])
-        .await;
+    check(
+        "class = \"wrong\"\ncontains = \"odd\"",
+        &["line 9", "`provider.rows[1].class`", "`rate_limited`", "`unsupported`"],
+    )
+    .await;
     check("class = { fault = \"odd\" }\ncontains = \"odd\"", &["line 9", "`odd`", "`server`"]).await;
     check("class = \"invalid\"\npattern = \"odd\"", &["`pattern`", "`contains`"]).await;
     let example = "class = \"invalid\"\ncontains = \"odd\"\nexample = \"even\"";
@@ -475,4 +481,26 @@ fn the_configuration_in_the_readme_is_the_default_one() {
     assert_eq!(shown.provider, plain.provider);
     assert_eq!(shown.tx, plain.tx);
     assert_eq!(shown.recovery, plain.recovery);
+}
+
+#[test]
+fn a_value_of_the_wrong_form_is_named_by_its_key_and_never_quoted() {
+    let check = |line: &str, part: &str| {
+        let text = format!(
+            "chain_id = 1\n[[endpoints]]\nname = \"a\"\nurl = \"http://127.0.0.1:1/\"\n{}\n",
+            line.replace('|', "\n")
+        );
+        let error = Config::from_toml(&text).expect_err(line);
+        says(&error, &[part]);
+        for secret in ["s3cret", "87654321"] {
+            assert!(!error.to_string().contains(secret), "{error}");
+        }
+    };
+    check("[provider]|attempt_timeout = \"s3cret\"", "`provider.attempt_timeout`");
+    check("[provider]|attempt_timeout = \"s3cret\"", "such as \"6s\"");
+    check("[provider]|max_reply = \"s3cret\"", "`provider.max_reply`");
+    check("headers = { \"x-api-key\" = 87654321 }", "`endpoints[0].headers.x-api-key`");
+    check("role = \"s3cret\"", "`endpoints[0].role`");
+    check("role = \"s3cret\"", "`send_only`");
+    check("rolle = \"read\"", "unknown field `rolle`");
 }

@@ -89,7 +89,7 @@ async fn one_against_one_is_ambiguous_and_names_both() {
     let stage = Stage::new().await;
     let history = Anvil::builder().timestamp(OTHER_GENESIS).launch().await.expect("anvil starts");
     let branch = private_branch(&stage).await;
-    for (other, what_to_do) in [(&history, "set `genesis`"), (&branch, "add a third")] {
+    for (other, what_to_do) in [(&history, "set `provider.genesis`"), (&branch, "add a third")] {
         let fleet = fleet(&[("mine", &stage.chain), ("theirs", other)]).await;
         let error =
             within(Client::builder(config(&fleet.urls())).connect()).await.expect_err("nothing decides");

@@ -160,7 +160,8 @@ pub struct ProviderConfig {
     /// The longest that one operation may take over all its attempts (R8). Default 60 s.
     #[serde(with = "humantime_serde")]
     pub operation_timeout: Duration,
-    /// The longest that `connect()` may take (R8). Default 30 s.
+    /// The longest that `connect()` may take (R8). Default 30 s. An endpoint that has not said who it is in the first
+    /// half of it is identified when it speaks; where none has, connecting fails.
     #[serde(with = "humantime_serde")]
     pub connect_timeout: Duration,
     /// How often identity is checked again (E1). Default 60 s.

@@ -250,8 +250,9 @@ impl Shared {
     ) -> Result<Option<B256>> {
         let votes: Vec<(EndpointName, B256)> =
             known.iter().filter_map(|(id, facts)| Some((self.name(*id), facts.genesis?))).collect();
-        let genesis = judge_genesis(self.config.genesis, recorded, &votes)
-            .map_err(|tie| ambiguous(tie, "block 0", "set `genesis` to the hash of block 0 of your chain"))?;
+        let genesis = judge_genesis(self.config.genesis, recorded, &votes).map_err(|tie| {
+            ambiguous(tie, "block 0", "set `provider.genesis` to the hash of block 0 of your chain")
+        })?;
         known.retain(|(id, facts)| match self.mismatch(facts, genesis) {
             None => true,
             Some(wrong) => {

@@ -49,7 +49,8 @@ impl Endpoints {
     ///
     /// # Errors
     ///
-    /// A configuration error when there is no endpoint of that name, or it is the last that is read from.
+    /// A configuration error when there is no endpoint of that name, or it is the last that is read from, or the last
+    /// of those that was seen to serve this chain.
     pub fn remove(&self, name: &EndpointName) -> Result<()> {
         let shared = &self.shared;
         {
@@ -58,6 +59,16 @@ impl Endpoints {
             if !pool.ids().any(|other| other != id && pool.get(other).role().is_read_from()) {
                 return Err(Error::config(format!(
                     "endpoint `{name}` is the last that is read from, so it stays; add another one first"
+                )));
+            }
+            let identified = |id: EndpointId| {
+                let endpoint = pool.get(id);
+                endpoint.role().is_read_from() && *endpoint.identity() == Identity::Verified
+            };
+            if identified(id) && !pool.ids().any(|other| other != id && identified(other)) {
+                return Err(Error::config(format!(
+                    "endpoint `{name}` is the last that was seen to serve this chain, so it stays; add another one first, \
+                     and wait until `status()` shows it in use"
                 )));
             }
             pool.remove(id, now());

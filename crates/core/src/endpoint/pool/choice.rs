@@ -33,7 +33,8 @@ impl Pool {
     /// no endpoint is well, one that rests, or did not serve the method, is asked all the same (E5), unless
     /// `resting` says that somebody has spoken already: a pool never empties itself. After those come endpoints that
     /// are not verified yet. Wrong identity and, for [`Need::Current`] and [`Need::Send`], a head that is stale or not
-    /// believed are the exceptions, and so is a budget that is used up: [`Pool::wait`] says how long.
+    /// believed are the exceptions, and so is a budget that is used up: [`Pool::wait`] says how long, and an endpoint
+    /// that is well but for its budget is waited for before one that rests is asked.
     ///
     /// A call that finds its first choice well looks at no other endpoint.
     pub fn begin(
@@ -72,7 +73,13 @@ impl Pool {
             }
             Need::Send => false,
         };
+        // One that only spent its budget is waited for: one that hangs would take longer.
+        let busy = |id: &EndpointId| {
+            let endpoint = self.get(*id);
+            may(id) && endpoint.rests(now).is_none() && !endpoint.lacks(method, now) && !can(id)
+        };
         let last_resort = || match resting {
+            Resting::Ask if order.clone().any(|id| busy(&id)) => None,
             Resting::Ask => order.clone().find(|id| may(id) && can(id)).or_else(|| {
                 let able = self.wait(need, tried, resting, now).is_none();
                 order.clone().find(|id| able && unverified(id) && can(id))

@@ -34,7 +34,7 @@ pub struct PoolConfig {
     #[serde(with = "humantime_serde")]
     pub min_hold: Duration,
     /// How long an implausible head, that no second endpoint has reached, is not believed (E2). Default 10 min: long
-    /// enough for a person to look, and an end where it was right all along. Zero believes every head.
+    /// enough for a person to look, and an end where it was right all along.
     #[serde(with = "humantime_serde")]
     pub disbelief: Duration,
     /// Whether transactions go to endpoints that are not `private` where one is (E7). Default `never`.

@@ -166,7 +166,7 @@ impl World {
         let now = self.now;
         let prefer = prefer.is_multiple_of(3).then(|| self.any(prefer));
         let expected = self.sticky_by_scan();
-        // Never empty (E5): whoever may serve, and is within its budget, is found.
+        // Never empty (E5): whoever may serve, and is within its budget, is found, or one that is well is waited for.
         let able = self
             .pool
             .ids()
@@ -184,7 +184,10 @@ impl World {
                 }
                 self.open.push(pick);
             }
-            None if resting == Resting::Ask => assert!(!able, "the pool has emptied itself"),
+            None if resting == Resting::Ask => {
+                let waited = self.pool.wait(need, &[], resting, now).is_some();
+                assert!(!able || waited, "the pool has emptied itself");
+            }
             None => {}
         }
         assert_eq!(self.pool.sticky(), expected, "what is kept at hand says what a scan would");

@@ -275,3 +275,20 @@ fn what_waits_for_room_is_told_how_long_unless_the_endpoint_rests() {
     pool.end(other, "m", &Verdict::RateLimited { after: None }, now);
     assert_eq!(pool.room_in(pick.id, now), None, "it is not waited for");
 }
+
+#[test]
+fn one_that_spent_its_budget_is_waited_for_before_one_that_hangs_is_asked() {
+    let now = Instant::now();
+    let (a, b) = (EndpointId(0), EndpointId(1));
+    let mut pool = budgeted(Budget { max_per_second: NonZeroU32::new(1), ..Budget::default() }, now);
+    pool.unheard(b, now);
+    assert_eq!(begin(&mut pool, &[], now).map(|pick| pick.id), Some(a));
+    assert_eq!(begin(&mut pool, &[], now), None);
+    let wait = pool.wait(Need::Current, &[], Resting::Ask, now).expect("its budget fills again");
+    assert_eq!(begin(&mut pool, &[], now + wait).map(|pick| pick.id), Some(a));
+    assert_eq!(
+        begin(&mut pool, &[a], now + wait).map(|pick| pick.id),
+        Some(b),
+        "it is asked when nobody else is left"
+    );
+}
