@@ -309,7 +309,11 @@ async fn a_row_that_would_match_everything_or_is_of_no_class_is_named() {
         &["line 9", "`provider.rows[1].class`", "`rate_limited`", "`unsupported`"],
     )
     .await;
-    check("class = { fault = \"odd\" }\ncontains = \"odd\"", &["line 9", "`odd`", "`server`"]).await;
+    check(
+        "class = { fault = \"odd\" }\ncontains = \"odd\"",
+        &["line 9", "`provider.rows[1].class.fault`", "`server`"],
+    )
+    .await;
     check("class = \"invalid\"\npattern = \"odd\"", &["`pattern`", "`contains`"]).await;
     let example = "class = \"invalid\"\ncontains = \"odd\"\nexample = \"even\"";
     check(example, &[named[0], named[1], "its own example does not contain"]).await;
