@@ -2,21 +2,22 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use backstay::{
-    Client, Config, EndpointConfig,
-    alloy::{network::Ethereum, providers::Provider},
+    Client, Config, EndpointConfig, HedgeConfig,
+    alloy::{network::Ethereum, primitives::Address, providers::Provider, rpc::types::Filter},
     meter,
 };
 use backstay_testkit::{Action, Anvil, Fleet, Program, Rule};
 use e2e::story::CHAIN_ID;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_util::registry::{AtomicStorage, Registry};
+use serde_json::json;
 
 /// Keeps what is measured. That of the crate `metrics-util` takes gauges back to zero when it is looked at.
 #[derive(Clone)]
@@ -52,11 +53,22 @@ impl Kept {
         all
     }
 
-    /// The value of the metric with these labels, and no other.
-    fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+    /// The recorder of this process.
+    fn installed() -> Self {
+        static KEPT: LazyLock<Kept> = LazyLock::new(|| {
+            let kept = Kept(Arc::new(Registry::atomic()));
+            metrics::set_global_recorder(kept.clone()).expect("it is the only one of this process");
+            kept
+        });
+        KEPT.clone()
+    }
+
+    /// The value of the metric of a chain with these labels, and no other.
+    fn value(&self, chain: u64, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let chain = chain.to_string();
         let has = |key: &Key| {
             let mut own: Vec<(&str, &str)> = key.labels().map(|label| (label.key(), label.value())).collect();
-            own.retain(|(key, value)| (*key, *value) != ("chain", "31337"));
+            own.retain(|(key, value)| (*key, *value) != ("chain", &*chain));
             key.name() == name && own == labels
         };
         self.all().into_iter().find(|(key, _)| has(key)).map(|(_, value)| value)
@@ -65,9 +77,8 @@ impl Kept {
 
 #[tokio::test]
 async fn a_service_sees_in_its_metrics_which_endpoint_failed_how_and_what_was_done() {
-    let kept = Kept(Arc::new(Registry::atomic()));
-    metrics::set_global_recorder(kept.clone()).expect("it is the only one of this process");
-    let value = |name, labels: &[(&str, &str)]| kept.value(name, labels);
+    let kept = Kept::installed();
+    let value = |name, labels: &[(&str, &str)]| kept.value(CHAIN_ID, name, labels);
 
     let chain = Anvil::builder().launch().await.expect("anvil starts");
     let fleet = Fleet::builder()
@@ -136,4 +147,56 @@ async fn a_service_sees_in_its_metrics_which_endpoint_failed_how_and_what_was_do
         }
         assert!(meter::METRICS.iter().any(|metric| metric.name == key.name()), "{text} is not documented");
     }
+}
+
+#[tokio::test]
+async fn a_service_sees_in_its_metrics_what_its_reads_met() {
+    /// Its counters are those of no other test.
+    const OTHER_CHAIN: u64 = 31_338;
+    let kept = Kept::installed();
+    let value = |name, labels: &[(&str, &str)]| kept.value(OTHER_CHAIN, name, labels);
+
+    let chain = Anvil::builder().chain_id(OTHER_CHAIN).launch().await.expect("anvil starts");
+    chain.mine(40).await.expect("it mines");
+    let number =
+        |number: u64| Rule::on("eth_blockNumber").then(Action::RpcResult(json!(format!("{number:#x}"))));
+    let slow = Program::new()
+        .rule(Rule::on("eth_getBalance").every(20).then(Action::LateReply(Duration::from_millis(300))))
+        .rule(
+            Rule::on("eth_getLogs")
+                .times(1)
+                .then(Action::error(-32_005, "query returned more than 10000 results")),
+        )
+        .rule(number(40).times(1))
+        .rule(number(38));
+    let fleet = Fleet::builder()
+        .endpoint("slow", chain.url(), slow)
+        .endpoint("other", chain.url(), number(38))
+        .start()
+        .await
+        .expect("the fleet starts");
+    let endpoints = fleet.urls().into_iter().map(|(name, url)| EndpointConfig::new(name, url)).collect();
+    let mut config = Config::new(OTHER_CHAIN, endpoints);
+    config.provider.pool.block_time = Some(Duration::from_millis(200));
+    config.provider.read.frontier_grace = Duration::from_millis(300);
+    config.provider.read.hedge = Some(HedgeConfig::default());
+    let client = Client::builder(config).connect().await.expect("it connects");
+    let provider = client.provider::<Ethereum>();
+
+    let range = Filter::new().from_block(1).to_block(20);
+    assert!(provider.get_logs(&range).await.expect("it is split").is_empty());
+    assert!(value(meter::LOG_SPLITS, &[]) >= Some(1.0));
+
+    assert_eq!(provider.get_block_number().await.expect("it answers"), 40);
+    assert_eq!(provider.get_block_number().await.expect("it answers"), 38);
+    assert_eq!(value(meter::REGRESSIONS, &[]), Some(1.0));
+
+    assert!(provider.get_block_by_number(45.into()).await.expect("it answers").is_none());
+    assert_eq!(value(meter::GRACES, &[("outcome", "ended")]), Some(1.0));
+    assert!(value(meter::WAITS, &[]) >= Some(1.0));
+
+    for _ in 0..80 {
+        provider.get_balance(Address::ZERO).await.expect("somebody answers");
+    }
+    assert!(value(meter::HEDGES, &[("outcome", "won")]) >= Some(1.0), "{:?}", kept.all());
 }
