@@ -63,10 +63,11 @@ impl Pool {
         let order = self.candidates(need, prefer).filter(|id| !tried.contains(id));
         let may = |id: &EndpointId| self.barred(*id, need).is_none();
         let can = |id: &EndpointId| self.get(*id).meter.wait(now).is_none();
-        let well = |id: &EndpointId| {
+        let fit = |id: &EndpointId| {
             let endpoint = self.get(*id);
-            may(id) && endpoint.rests(now).is_none() && !endpoint.lacks(method, now) && can(id)
+            may(id) && endpoint.rests(now).is_none() && !endpoint.lacks(method, now)
         };
+        let well = |id: &EndpointId| fit(id) && can(id);
         let unverified = |id: &EndpointId| match need {
             Need::Current | Need::AtHeight(_) | Need::Reached(_) => {
                 matches!(self.barred(*id, need), Some(Barred::Unverified))
@@ -74,10 +75,7 @@ impl Pool {
             Need::Send => false,
         };
         // One that only spent its budget is waited for: one that hangs would take longer.
-        let busy = |id: &EndpointId| {
-            let endpoint = self.get(*id);
-            may(id) && endpoint.rests(now).is_none() && !endpoint.lacks(method, now) && !can(id)
-        };
+        let busy = |id: &EndpointId| fit(id) && !can(id);
         let last_resort = || match resting {
             Resting::Ask if order.clone().any(|id| busy(&id)) => None,
             Resting::Ask => order.clone().find(|id| may(id) && can(id)).or_else(|| {
