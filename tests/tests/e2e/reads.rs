@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use backstay::{
-    Client, Config, ErrorKind, Role,
+    Client, Config, DataKind, Declared, ErrorKind, Role,
     alloy::{
         eips::BlockNumberOrTag,
         network::Ethereum,
@@ -15,7 +15,10 @@ use backstay_testkit::{Action, Fleet, Program, Rule, View};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::stage::{Stage, caught_up, config, ours, says, within};
+use super::{
+    paper::Paper,
+    stage::{Stage, caught_up, config, ours, says, within},
+};
 
 /// Blocks of the chain: more than the frontier's window.
 const HISTORY: u64 = 400;
@@ -183,4 +186,44 @@ async fn a_block_that_never_comes_costs_the_grace_and_stays_null() {
     let asked =
         asked.iter().filter(|call| call.method == "eth_getBlockByNumber" && call.params[0] != "latest");
     assert_eq!(asked.count(), 1, "far above the head nobody is waited for");
+}
+
+#[tokio::test]
+async fn a_method_whose_shape_is_declared_or_known_is_waited_for_at_the_frontier() {
+    for (method, declared) in [("zks_getBlockDetails", true), ("debug_executionWitness", false)] {
+        let late = Program::new()
+            .rule(Rule::on(method).times(2).then(Action::RpcResult(Value::Null)))
+            .rule(Rule::on(method).then(Action::RpcResult(json!({ "of": "it" }))));
+        let chain = Paper::at(0x66);
+        let fleet = Fleet::builder().scripted("one", chain.behind(late)).start().await.expect("it starts");
+        let mut settings = config(&fleet.urls());
+        if declared {
+            settings.provider.shapes =
+                [(method.to_owned(), Declared { height_param: 0, kind: DataKind::Blocks })].into();
+        }
+        let provider = connect(settings).await.provider::<Ethereum>();
+        let found: Value = within(provider.raw_request(method.into(), (0x67,))).await.expect("it comes");
+        assert_eq!((found["of"].as_str(), fleet.count("one", method)), (Some("it"), 3), "{method}");
+    }
+}
+
+#[tokio::test]
+async fn a_method_whose_shape_is_declared_goes_where_the_deep_is_held() {
+    let method = "zks_getBlockDetails";
+    let says = |value: Value| Paper::at(0x1000).behind(Rule::on(method).then(Action::RpcResult(value)));
+    let fleet = Fleet::builder()
+        .scripted("pruned", says(Value::Null))
+        .scripted("archive", says(json!({ "of": "it" })))
+        .start()
+        .await
+        .expect("it starts");
+    let ask = async |shapes| {
+        let mut settings = config(&fleet.urls());
+        settings.provider.shapes = shapes;
+        let provider = connect(settings).await.provider::<Ethereum>();
+        within(provider.raw_request::<_, Value>(method.into(), (0x10,))).await.expect("somebody answers")
+    };
+    let declared = Declared { height_param: 0, kind: DataKind::Blocks };
+    assert_eq!(ask([(method.to_owned(), declared)].into()).await["of"], "it");
+    assert_eq!(ask(Default::default()).await, Value::Null, "what is not declared has no height");
 }
