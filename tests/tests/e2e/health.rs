@@ -53,6 +53,23 @@ async fn a_hung_endpoint_costs_each_call_one_attempt_until_its_breaker_opens_and
 }
 
 #[tokio::test]
+async fn an_attempt_that_has_all_the_time_of_its_read_is_held_against_its_endpoint() {
+    let stage = Stage::new().await;
+    let fleet = stage.sound().await;
+    let mut config = stage.config(&fleet);
+    config.provider.operation_timeout = ATTEMPT;
+    // The tracker does not look meanwhile.
+    config.provider.head_poll = Some(Duration::from_secs(60));
+    let client = within(Client::builder(config).connect()).await.expect("it connects");
+    fleet.endpoint("primary").set(Rule::any().then(Action::Hang));
+    let mark = fleet.mark();
+    let late = within(client.provider::<Ethereum>().get_balance(Address::ZERO)).await;
+    late.expect_err("its time is over");
+    read(&client).await;
+    assert_eq!(asked(&fleet, mark, "primary", "eth_getBalance"), 1);
+}
+
+#[tokio::test]
 async fn a_dead_primary_is_not_noticed() {
     let stage = Stage::new().await;
     let fleet = stage.sound().await;

@@ -363,7 +363,8 @@ impl Shared {
             Ok(Ok(answered)) => answered,
             Ok(Err(broken)) => (calls.iter().map(|_| Reply::fault(broken.kind)).collect(), broken.sent),
             Err(_) => {
-                if timeout < self.config.attempt_timeout {
+                // One that had nearly all its time had it: a read may take no longer than one attempt.
+                if timeout < self.config.attempt_timeout.mul_f64(0.9) {
                     // We cut it short: that it did not answer by then is not held against it.
                     started.abandon();
                 } else {
