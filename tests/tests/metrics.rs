@@ -199,4 +199,7 @@ async fn a_service_sees_in_its_metrics_what_its_reads_met() {
         provider.get_balance(Address::ZERO).await.expect("somebody answers");
     }
     assert!(value(meter::HEDGES, &[("outcome", "won")]) >= Some(1.0), "{:?}", kept.all());
+
+    client.remove_endpoint("slow").expect("there is another");
+    assert_eq!(value(meter::IN_USE, &[("endpoint", "slow")]), Some(0.0), "it is not there any more");
 }

@@ -72,6 +72,9 @@ impl Endpoints {
                 )));
             }
             pool.remove(id, now());
+            if let Some(link) = shared.link(id) {
+                link.meter.in_use.set(0.0);
+            }
             shared.drop_link(id);
         }
         tracing::info!(endpoint = %name, "an endpoint was removed");
