@@ -1,13 +1,16 @@
 //! The process that the restart fleet kills: the story, over a journal that kills it at a chosen record.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{path::PathBuf, time::Duration};
 
 use alloy::{
     primitives::{Address, B256, U256},
     signers::local::PrivateKeySigner,
 };
 use async_trait::async_trait;
-use backstay::journal::{IntentId, Journal, JournalError, NewIntent, Record, SqliteJournal, StepId, Stored};
+use backstay::journal::{
+    Author, Claim, Claiming, IntentId, Journal, JournalError, Line, LineState, NewIntent, Owner, Query,
+    Record, SqliteJournal, StepId, Stored, Summary,
+};
 use backstay_testkit::sample::Deployment;
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -152,24 +155,41 @@ impl Journal for KillingJournal {
         self.inner.load(chain_id, key).await
     }
 
-    async fn append(&self, intent: IntentId, after: u64, records: &[Record]) -> Result<(), JournalError> {
+    async fn claim(&self, line: Line, owner: &Owner, ttl: Duration) -> Result<Claiming, JournalError> {
+        self.inner.claim(line, owner, ttl).await
+    }
+
+    async fn release(&self, claim: Claim) -> Result<(), JournalError> {
+        self.inner.release(claim).await
+    }
+
+    async fn append(
+        &self,
+        author: Author,
+        intent: IntentId,
+        after: u64,
+        records: &[Record],
+    ) -> Result<(), JournalError> {
         self.strike(records, Side::Before);
-        self.inner.append(intent, after, records).await?;
+        self.inner.append(author, intent, after, records).await?;
         self.strike(records, Side::After);
         Ok(())
     }
 
-    async fn unfinished(&self, chain_id: u64) -> Result<Vec<Stored>, JournalError> {
-        self.inner.unfinished(chain_id).await
+    async fn list(&self, query: &Query) -> Result<Vec<Summary>, JournalError> {
+        self.inner.list(query).await
     }
 
-    async fn slots(
-        &self,
-        chain_id: u64,
-        account: Address,
-        from: u64,
-    ) -> Result<BTreeMap<u64, String>, JournalError> {
-        self.inner.slots(chain_id, account, from).await
+    async fn line(&self, line: Line, from: u64) -> Result<LineState, JournalError> {
+        self.inner.line(line, from).await
+    }
+
+    async fn account_for(&self, line: Line, nonce: u64) -> Result<(), JournalError> {
+        self.inner.account_for(line, nonce).await
+    }
+
+    async fn prune(&self, chain_id: u64, older_than: Duration, limit: u32) -> Result<u32, JournalError> {
+        self.inner.prune(chain_id, older_than, limit).await
     }
 
     async fn genesis(&self, chain_id: u64) -> Result<Option<B256>, JournalError> {

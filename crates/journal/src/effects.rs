@@ -2,7 +2,7 @@
 
 use backstay_core::tx::{Record, RecordEffect};
 
-use crate::JournalError;
+use crate::{JournalError, State};
 
 /// Whether the records end their intent: `None` where something follows the end.
 pub(crate) fn ends(records: &[Record]) -> Option<bool> {
@@ -25,4 +25,24 @@ pub(crate) fn storable_chain(chain_id: u64) -> Result<i64, JournalError> {
 /// A nonce as databases hold it.
 pub(crate) fn storable_nonce(nonce: u64) -> Result<i64, JournalError> {
     storable("nonce", nonce)
+}
+
+/// The nonce after one, within what databases hold.
+pub(crate) fn following(nonce: u64) -> u64 {
+    nonce.saturating_add(1).min(i64::MAX as u64)
+}
+
+/// How databases hold a state. Partial indexes name these numbers.
+pub(crate) const fn state_number(state: State) -> i64 {
+    match state {
+        State::Due => 0,
+        State::Stopped => 1,
+        State::Finished => 2,
+        State::Pruned => 3,
+    }
+}
+
+/// The state that a number stands for.
+pub(crate) fn state_of(number: i64) -> Option<State> {
+    State::ALL.into_iter().find(|state| state_number(*state) == number)
 }

@@ -2,6 +2,7 @@
 
 use std::{error::Error as StdError, path::PathBuf, time::Duration};
 
+use alloy_primitives::Address;
 use backstay_core::{Error, ErrorKind, Retry};
 
 use crate::IntentId;
@@ -45,6 +46,14 @@ pub enum JournalError {
     Finished {
         /// Which intent.
         intent: IntentId,
+    },
+    /// Another process has taken the account's line over, or whoever appends holds no claim of it.
+    #[error(
+        "the line of account {account} is not held: another process may have taken it over; claim it again"
+    )]
+    ClaimLost {
+        /// The account.
+        account: Address,
     },
     /// There is no such intent in this journal.
     #[error("intent {intent} is not in this journal: open it first")]
@@ -140,12 +149,13 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    /// Whether asking again can help. [`Conflict`](Self::Conflict) and [`SlotTaken`](Self::SlotTaken) ask
-    /// for a new decision first.
+    /// Whether asking again can help. [`Conflict`](Self::Conflict), [`SlotTaken`](Self::SlotTaken) and
+    /// [`ClaimLost`](Self::ClaimLost) ask for a new decision first.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Conflict { .. }
             | Self::SlotTaken { .. }
+            | Self::ClaimLost { .. }
             | Self::Busy { .. }
             | Self::Full { .. }
             | Self::Backend { .. } => Retry::Later,
@@ -171,6 +181,7 @@ impl JournalError {
             Self::Conflict { .. }
             | Self::SlotTaken { .. }
             | Self::SlotNotHeld { .. }
+            | Self::ClaimLost { .. }
             | Self::Finished { .. }
             | Self::UnknownIntent { .. }
             | Self::OutOfRange { .. }

@@ -23,12 +23,17 @@ mod effects;
 mod envelope;
 mod error;
 mod journal;
+#[cfg(feature = "sqlite")]
+mod lane;
 mod memory;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
 pub use error::{Cause, JournalError};
-pub use journal::{Entry, IntentId, Journal, NewIntent, Stored};
+pub use journal::{
+    Author, Claim, Claiming, Entry, IntentId, Journal, Line, LineState, NewIntent, Owner, Query, State,
+    Stored, Summary, Tombstone,
+};
 pub use memory::MemoryJournal;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteConfig, SqliteJournal};

@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
 };
 
 use alloy::{
@@ -15,7 +16,7 @@ use backstay_core::{
     session::Trail,
     tx::{Content, Grant, Outcome, Record},
 };
-use backstay_journal::{Journal, NewIntent};
+use backstay_journal::{Claim, Claiming, Journal, Line, NewIntent, Owner};
 use backstay_provider::Session;
 use backstay_recovery::Runner;
 use backstay_tx::Ledger;
@@ -133,12 +134,13 @@ impl IntentBuilder {
             content: content.clone(),
             grants: grants.clone(),
         };
-        let mut ledger = Ledger::new(journal.clone(), &journal.open(new).await?)?;
+        let claim = client.claim(account).await?;
+        let mut ledger = Ledger::new(journal.clone(), claim, &journal.open(new).await?)?;
         must_match(&key, &ledger.intent().content, &content)?;
         if ledger.intent().grants != grants && ledger.intent().outcome.is_none() {
             ledger.append(vec![Record::Granted { grants }]).await?;
         }
-        let running = client.run(ledger);
+        let running = client.run(claim, ledger);
         Ok(Intent { key, running })
     }
 }
@@ -180,12 +182,22 @@ impl fmt::Debug for Intent {
 }
 
 impl Client {
+    async fn claim(&self, account: Address) -> Result<Claim> {
+        let line = Line { chain_id: self.chain_id(), account };
+        match self.shared.journal.claim(line, &Owner::new("client"), Duration::ZERO).await? {
+            Claiming::Held(claim) => Ok(claim),
+            Claiming::Elsewhere { owner, .. } => {
+                Err(Error::new(ErrorKind::Journal, format!("the line of {account} is held by {owner}")))
+            }
+        }
+    }
+
     fn running(&self) -> MutexGuard<'_, HashMap<String, Running>> {
         self.shared.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs an intent in the background, unless it runs already.
-    fn run(&self, ledger: Ledger) -> Running {
+    fn run(&self, claim: Claim, ledger: Ledger) -> Running {
         let key = ledger.key().to_owned();
         let mut all = self.running();
         if let Some(running) = all.get(&key) {
@@ -199,7 +211,7 @@ impl Client {
         let (chain_id, session) = (self.chain_id(), running.session.clone());
         let leaving = Leaving { running: self.shared.running.clone(), key };
         self.shared.spawn(async move {
-            let result = drive(&runner, journal, chain_id, ledger, &session).await;
+            let result = drive(&runner, journal, chain_id, claim, ledger, &session).await;
             match &result {
                 Ok(outcome) => tracing::info!(key = leaving.key, ?outcome, "intent ended"),
                 Err(error) => tracing::warn!(key = leaving.key, %error, "intent stopped"),
@@ -231,6 +243,7 @@ async fn drive(
     runner: &Runner,
     journal: Arc<dyn Journal>,
     chain_id: u64,
+    claim: Claim,
     mut ledger: Ledger,
     shown: &OnceLock<Session>,
 ) -> Result<Outcome> {
@@ -250,7 +263,7 @@ async fn drive(
         match result {
             Err(error) if *error.kind() == ErrorKind::Superseded => {
                 let stored = journal.load(chain_id, &key).await?;
-                ledger = Ledger::new(journal.clone(), &stored.ok_or(error)?)?;
+                ledger = Ledger::new(journal.clone(), claim, &stored.ok_or(error)?)?;
             }
             // Bytes exist, whatever the error is about: only the chain says what became of them.
             Err(error) if ledger.intent().may_be_sent() && error.delivery() != Delivery::Unknown => {

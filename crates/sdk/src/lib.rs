@@ -94,7 +94,7 @@ pub mod recovery {
 /// What is written down about intents, and where.
 pub mod journal {
     pub use backstay_core::tx::{
-        Attempt as SignedAttempt, Content, PlanStep, Record, RecordEffect, SendAnswer, StepId,
+        Attempt as SignedAttempt, Content, PlanStep, Record, RecordEffect, SendAnswer, StepId, Stop,
     };
     pub use backstay_journal::*;
 }

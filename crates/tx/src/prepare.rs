@@ -77,8 +77,8 @@ impl Driver {
         loop {
             let mined = count(session, account).await?;
             let chain_id = self.endpoints.chain_id();
-            let slots = ledger.journal().slots(chain_id, account, mined).await.map_err(Error::from)?;
-            let nonce = first_free(mined, slots.into_keys());
+            let known = ledger.journal().line(ledger.line(), mined).await.map_err(Error::from)?;
+            let nonce = first_free(mined, known.slots.into_keys());
             let mut transaction = build(chain_id, nonce, gas_limit, price, call);
             let signing = signer.sign_transaction(&mut transaction);
             // The account's line is held meanwhile: a signer that hangs must not hold it for ever.

@@ -109,7 +109,8 @@ impl Driver {
                     // Bytes that an endpoint may have keep their nonce until that is final: a reorganisation
                     // could bring them back.
                     if freshness == Freshness::Fresh || self.is_final(session, other.block).await {
-                        ledger.append(vec![Record::Released { nonce: attempt.nonce }]).await?;
+                        let Displaced { nonce, by, block } = other;
+                        ledger.append(vec![Record::Displaced { nonce, by, block }]).await?;
                         session.note(What::Note { text: other.to_string() });
                         return Ok(Settled::Displaced);
                     }

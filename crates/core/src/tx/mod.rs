@@ -7,5 +7,6 @@ mod state;
 pub use line::first_free;
 pub use record::{
     Attempt, Check, Content, Grant, Inclusion, Outcome, PlanStep, Record, RecordEffect, SendAnswer, StepId,
+    Stop,
 };
 pub use state::{Due, FoldError, Intent, Round, Transaction};

@@ -4,7 +4,7 @@ use alloy_primitives::{Address, B256, Bytes, TxHash, U256, keccak256};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    error::{Delivery, Error, ErrorKind, Result},
+    error::{Delivery, Error, ErrorKind, Result, Retry},
     failure::{RefusalKind, Revert},
     units::{BlockRef, EndpointName},
 };
@@ -72,6 +72,13 @@ pub enum Record {
     /// A run took the intent up again. Whatever was signed before counts as sent from here on (T0), also for
     /// a run that signed it and is still alive somewhere: that one's next record is refused.
     Resumed,
+    /// A caller asked for it again: it is due, also where it had stopped. Any process may write it.
+    Requested,
+    /// A run of it ended with an error. It stays open.
+    Stopped {
+        /// Why, and what may have happened on chain.
+        stop: Stop,
+    },
     /// Bytes were signed. From here on they count as sent (T0).
     Signed {
         /// What they are for.
@@ -104,11 +111,21 @@ pub enum Record {
         /// Whether it holds. Where it does not, somebody has undone what the step did.
         holds: bool,
     },
-    /// A nonce is free of what was signed for it: every endpoint refused a first attempt, for a reason for which
-    /// no pool keeps it, or another transaction, which is final where these bytes may be out, has used it.
+    /// A nonce is free again: every endpoint refused what was signed for it, for a reason for which no pool keeps
+    /// it.
     Released {
         /// The nonce.
         nonce: u64,
+    },
+    /// A transaction that was not signed for this intent has used the nonce. It is final where the intent's own
+    /// bytes may be out.
+    Displaced {
+        /// The nonce.
+        nonce: u64,
+        /// The transaction that used it.
+        by: TxHash,
+        /// The height of its block.
+        block: u64,
     },
     /// The intent ended.
     Finished {
@@ -132,6 +149,11 @@ pub enum RecordEffect {
         /// The nonce.
         nonce: u64,
     },
+    /// The nonce is used up, by a transaction of somebody else.
+    Lose {
+        /// The nonce.
+        nonce: u64,
+    },
     /// The intent has ended.
     Finish,
 }
@@ -142,6 +164,7 @@ impl Record {
         match self {
             Self::Signed { step, attempt } => Some(RecordEffect::Take { nonce: attempt.nonce, step: *step }),
             Self::Released { nonce } => Some(RecordEffect::Release { nonce: *nonce }),
+            Self::Displaced { nonce, .. } => Some(RecordEffect::Lose { nonce: *nonce }),
             Self::Finished { .. } => Some(RecordEffect::Finish),
             Self::Opened { .. }
             | Self::Granted { .. }
@@ -149,10 +172,49 @@ impl Record {
             | Self::Planned { .. }
             | Self::Abandoned { .. }
             | Self::Resumed
+            | Self::Requested
+            | Self::Stopped { .. }
             | Self::Submitted { .. }
             | Self::Included { .. }
             | Self::Checked { .. } => None,
         }
+    }
+
+    /// Whether any process may write it: it says what a caller wants, and nothing is sent because of it alone.
+    pub const fn is_of_caller(&self) -> bool {
+        match self {
+            Self::Granted { .. } | Self::Requested => true,
+            Self::Opened { .. }
+            | Self::Fenced { .. }
+            | Self::Planned { .. }
+            | Self::Abandoned { .. }
+            | Self::Resumed
+            | Self::Stopped { .. }
+            | Self::Signed { .. }
+            | Self::Submitted { .. }
+            | Self::Included { .. }
+            | Self::Checked { .. }
+            | Self::Released { .. }
+            | Self::Displaced { .. }
+            | Self::Finished { .. } => false,
+        }
+    }
+}
+
+/// Why a run ended without an outcome.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// The error, in one line. It holds no URL and no key.
+    pub why: String,
+    /// Whether asking again can help.
+    pub retry: Retry,
+    /// What may have happened on chain.
+    pub delivery: Delivery,
+}
+
+impl From<&Error> for Stop {
+    fn from(error: &Error) -> Self {
+        Self { why: error.to_string(), retry: error.retry(), delivery: error.delivery() }
     }
 }
 

@@ -7,7 +7,7 @@ use alloy_primitives::{Address, TxHash};
 use thiserror::Error;
 
 use super::record::{
-    Attempt, Check, Content, Grant, Inclusion, Outcome, PlanStep, Record, SendAnswer, StepId,
+    Attempt, Check, Content, Grant, Inclusion, Outcome, PlanStep, Record, SendAnswer, StepId, Stop,
 };
 use crate::units::{BlockRef, EndpointName};
 
@@ -26,6 +26,8 @@ pub struct Intent {
     pub rounds: Vec<Round>,
     /// The transactions that were signed for it.
     pub transactions: BTreeMap<StepId, Transaction>,
+    /// Why its last run ended, where that was an error and nothing has happened since.
+    pub stopped: Option<Stop>,
     /// How it ended.
     pub outcome: Option<Outcome>,
     /// How many records there are.
@@ -126,6 +128,7 @@ impl Intent {
             fence: None,
             rounds: Vec::new(),
             transactions: BTreeMap::new(),
+            stopped: None,
             outcome: None,
             records: 1,
         };
@@ -143,6 +146,7 @@ impl Intent {
         if self.outcome.is_some() {
             return wrong("the intent has ended");
         }
+        self.stopped = None;
         match record {
             Record::Opened { .. } => return wrong("the intent is open already"),
             Record::Granted { grants } => self.grants.clone_from(grants),
@@ -157,7 +161,8 @@ impl Intent {
                 Some(round) => round.abandoned = Some(why.clone()),
                 None => return wrong("it gives up a round, and there is none"),
             },
-            Record::Resumed => {}
+            Record::Resumed | Record::Requested => {}
+            Record::Stopped { stop } => self.stopped = Some(stop.clone()),
             Record::Signed { step, attempt } => {
                 if self.call_of(*step).is_none() {
                     return wrong("it signs for a step that no plan has");
@@ -189,7 +194,7 @@ impl Intent {
                 }
                 None => return wrong("it checks a step that was never signed"),
             },
-            Record::Released { nonce } => {
+            Record::Released { nonce } | Record::Displaced { nonce, .. } => {
                 self.transactions.retain(|_, tx| tx.attempts.iter().any(|attempt| attempt.nonce != *nonce));
             }
             Record::Finished { outcome } => self.outcome = Some(outcome.clone()),
@@ -244,6 +249,12 @@ impl Intent {
             *step == StepId::Effect || transaction.inclusion.is_none()
         };
         self.transactions.iter().any(open)
+    }
+
+    /// Whether a process that starts goes on with it by itself. Not where it has stopped and nothing that was signed
+    /// is open: its caller was told so, and may have given it up. It goes on when it is asked for again.
+    pub fn goes_on(&self) -> bool {
+        self.outcome.is_none() && (self.stopped.is_none() || self.may_be_sent())
     }
 
     /// What a step sends: the plan's call, or the intent's own.
@@ -301,6 +312,7 @@ mod tests {
     use alloy_primitives::{B256, Bytes, U256};
 
     use super::*;
+    use crate::error::{Delivery, Retry};
 
     fn block(number: u64) -> BlockRef {
         BlockRef { number, hash: B256::with_last_byte(number as u8) }
@@ -421,6 +433,23 @@ mod tests {
         let intent = Intent::fold(&story).expect("adds up");
         assert!(matches!(intent.due(), Due::Prepare { step: StepId::Effect, .. }));
         assert_eq!(intent.rounds_signed(), 0);
+    }
+
+    #[test]
+    fn what_has_stopped_goes_on_by_itself_only_where_bytes_are_open() {
+        let stop = || Stop { why: "no funds".into(), retry: Retry::Later, delivery: Delivery::NotSent };
+        let after = |n: usize, more: &[Record]| {
+            let records = [&story()[..n], more].concat();
+            Intent::fold(&records).expect("adds up").goes_on()
+        };
+        let stopped = Record::Stopped { stop: stop() };
+        assert!(after(1, &[]));
+        assert!(!after(1, std::slice::from_ref(&stopped)));
+        assert!(after(1, &[stopped.clone(), Record::Requested]));
+        assert!(after(4, std::slice::from_ref(&stopped)), "the approve may be out");
+        assert!(!after(7, std::slice::from_ref(&stopped)), "the approve is done, and nothing else is open");
+        assert!(after(8, std::slice::from_ref(&stopped)));
+        assert!(!after(10, &[]));
     }
 
     #[test]

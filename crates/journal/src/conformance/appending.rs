@@ -4,11 +4,15 @@ use std::{future::poll_fn, pin::pin, task::Poll};
 
 use alloy_primitives::{Address, B256, Bytes, TxHash, U256};
 use backstay_core::{
+    Delivery, Retry,
     failure::RefusalKind,
-    tx::{Attempt, Check, Content, Grant, Inclusion, Outcome, PlanStep, Record, SendAnswer, StepId},
+    tx::{Attempt, Check, Content, Grant, Inclusion, Outcome, PlanStep, Record, SendAnswer, StepId, Stop},
 };
 
-use super::{ACCOUNT, CHAIN, Store, block, fenced, finished, intent, race, records, reload, signed};
+use super::{
+    CHAIN, HERE, Store, append, block, fenced, finished, intent, open_intents, race, records, reload, signed,
+    slots,
+};
 use crate::{IntentId, Journal, JournalError, NewIntent};
 
 pub(super) async fn records_come_back_as_they_were(store: impl Store) {
@@ -17,11 +21,11 @@ pub(super) async fn records_come_back_as_they_were(store: impl Store) {
     let mut expected = records(&stored);
     for numbers in [0..1, 1..5, 5..5, 5..80] {
         let batch: Vec<_> = numbers.map(fenced).collect();
-        journal.append(stored.id, expected.len() as u64, &batch).await.unwrap();
+        append(&journal, stored.id, expected.len() as u64, &batch).await.unwrap();
         expected.extend(batch);
         assert_eq!(records(&reload(&journal, "pay").await), expected);
     }
-    let unfinished = journal.unfinished(CHAIN).await.unwrap();
+    let unfinished = open_intents(&journal).await;
     assert_eq!(unfinished, [reload(&journal, "pay").await]);
     assert!(!unfinished[0].created);
 }
@@ -55,12 +59,18 @@ pub(super) async fn every_kind_of_record_is_kept(store: impl Store) {
         },
         Record::Abandoned { why: "not granted".to_owned() },
         Record::Resumed,
-        Record::Signed { step: plan, attempt },
+        Record::Requested,
+        Record::Stopped {
+            stop: Stop { why: "no \"funds\"".to_owned(), retry: Retry::Later, delivery: Delivery::Unknown },
+        },
+        Record::Signed { step: plan, attempt: attempt.clone() },
         Record::Submitted { hash, answer: SendAnswer::Unknown },
         Record::Submitted { hash, answer: SendAnswer::Refused(RefusalKind::NonceTooHigh) },
         Record::Included { step: plan, inclusion, by: "own-node".into() },
         Record::Checked { step: plan, block: block(0), holds: true },
         Record::Released { nonce: 3 },
+        Record::Signed { step: StepId::Effect, attempt: Attempt { nonce: 4, ..attempt } },
+        Record::Displaced { nonce: 4, by: hash, block: 9 },
         Record::Finished {
             outcome: Outcome::Reverted {
                 inclusion,
@@ -70,7 +80,7 @@ pub(super) async fn every_kind_of_record_is_kept(store: impl Store) {
         },
     ];
     let stored = journal.open(intent("all")).await.unwrap();
-    journal.append(stored.id, 1, &all).await.unwrap();
+    append(&journal, stored.id, 1, &all).await.unwrap();
     drop(journal);
     let stored = reload(&store.open().await, "all").await;
     assert_eq!(records(&stored)[1..], all);
@@ -79,24 +89,24 @@ pub(super) async fn every_kind_of_record_is_kept(store: impl Store) {
 pub(super) async fn who_has_not_seen_everything_is_refused(store: impl Store) {
     let (journal, other) = (store.open().await, store.open().await);
     let stored = journal.open(intent("pay")).await.unwrap();
-    journal.append(stored.id, 1, &[fenced(1)]).await.unwrap();
+    append(&journal, stored.id, 1, &[fenced(1)]).await.unwrap();
 
     for after in [0, 1, 3, u64::MAX] {
         let batch = [fenced(2), signed(StepId::Effect, 0, 1)];
-        let refused = other.append(stored.id, after, &batch).await;
+        let refused = append(&other, stored.id, after, &batch).await;
         let Err(JournalError::Conflict { after: said, found }) = refused else { panic!("{refused:?}") };
         assert_eq!((said, found), (after, 2));
     }
     assert_eq!(reload(&journal, "pay").await.seen(), 2);
-    assert!(journal.slots(CHAIN, ACCOUNT, 0).await.unwrap().is_empty());
-    other.append(stored.id, 2, &[fenced(2)]).await.unwrap();
+    assert!(slots(&journal, HERE, 0).await.is_empty());
+    append(&other, stored.id, 2, &[fenced(2)]).await.unwrap();
 }
 
 pub(super) async fn of_appends_that_race_one_is_written(store: impl Store) {
     let id = store.open().await.open(intent("race")).await.unwrap().id;
     for after in 1..5 {
         let appended = race(&store, 8, |journal, i| async move {
-            match journal.append(id, after, &[fenced(i as u64)]).await {
+            match append(journal.as_ref(), id, after, &[fenced(i as u64)]).await {
                 Ok(()) => Some(i as u64),
                 Err(JournalError::Conflict { .. }) => None,
                 Err(error) => panic!("{error}"),
@@ -113,12 +123,12 @@ pub(super) async fn of_appends_that_race_one_is_written(store: impl Store) {
 pub(super) async fn a_finished_intent_is_closed(store: impl Store) {
     let journal = store.open().await;
     let stored = journal.open(intent("pay")).await.unwrap();
-    journal.append(stored.id, 1, &[fenced(1), finished()]).await.unwrap();
-    assert_eq!(journal.unfinished(CHAIN).await.unwrap(), []);
+    append(&journal, stored.id, 1, &[fenced(1), finished()]).await.unwrap();
+    assert_eq!(open_intents(&journal).await, []);
 
     for after in [0, 1, 3] {
         for record in [fenced(2), finished()] {
-            let refused = journal.append(stored.id, after, &[record]).await;
+            let refused = append(&journal, stored.id, after, &[record]).await;
             let Err(JournalError::Finished { intent }) = refused else { panic!("{refused:?}") };
             assert_eq!(intent, stored.id);
         }
@@ -131,9 +141,9 @@ pub(super) async fn a_finished_intent_is_closed(store: impl Store) {
 pub(super) async fn nothing_follows_the_end_in_one_append(store: impl Store) {
     let journal = store.open().await;
     let stored = journal.open(intent("pay")).await.unwrap();
-    let refused = journal.append(stored.id, 1, &[fenced(1), finished(), fenced(2)]).await;
+    let refused = append(&journal, stored.id, 1, &[fenced(1), finished(), fenced(2)]).await;
     assert!(matches!(refused, Err(JournalError::Finished { .. })), "{refused:?}");
-    assert_eq!(journal.unfinished(CHAIN).await.unwrap(), [reload(&journal, "pay").await]);
+    assert_eq!(open_intents(&journal).await, [reload(&journal, "pay").await]);
     assert_eq!(reload(&journal, "pay").await.seen(), 1);
 }
 
@@ -145,11 +155,11 @@ pub(super) async fn unfinished_intents_come_in_the_order_of_their_opening(store:
     }
     journal.open(NewIntent { chain_id: CHAIN + 1, ..intent("elsewhere") }).await.unwrap();
     // Activity does not change the order.
-    journal.append(ids[3], 1, &[fenced(1)]).await.unwrap();
-    journal.append(ids[0], 1, &[fenced(1)]).await.unwrap();
-    journal.append(ids[2], 1, &[finished()]).await.unwrap();
+    append(&journal, ids[3], 1, &[fenced(1)]).await.unwrap();
+    append(&journal, ids[0], 1, &[fenced(1)]).await.unwrap();
+    append(&journal, ids[2], 1, &[finished()]).await.unwrap();
 
-    let unfinished = journal.unfinished(CHAIN).await.unwrap();
+    let unfinished = open_intents(&journal).await;
     let keys: Vec<_> = unfinished.iter().map(|stored| (stored.key.as_str(), stored.seen())).collect();
     assert_eq!(keys, [("c", 2), ("a", 1), ("b", 2)]);
 }
@@ -158,7 +168,7 @@ pub(super) async fn an_intent_that_is_not_there_is_refused(store: impl Store) {
     let journal = store.open().await;
     let stored = journal.open(intent("pay")).await.unwrap();
     for id in [0, stored.id.get() + 1, u64::MAX] {
-        let refused = journal.append(IntentId::new(id), 1, &[fenced(1)]).await;
+        let refused = append(&journal, IntentId::new(id), 1, &[fenced(1)]).await;
         assert!(matches!(refused, Err(JournalError::UnknownIntent { .. })), "{refused:?}");
     }
 }
@@ -171,7 +181,7 @@ pub(super) async fn a_dropped_append_is_written_entirely_or_not_at_all(store: im
         let seen = reload(&journal, "dropped").await.seen();
         // Dropped at whatever it is doing by then. A conflict is the end of the append before it, dropped
         // while it committed.
-        let mut append = pin!(journal.append(id, seen, &batch));
+        let mut append = pin!(append(&journal, id, seen, &batch));
         for _ in 0..nonce * nonce {
             let done = poll_fn(|cx| Poll::Ready(append.as_mut().poll(cx).is_ready())).await;
             if done {
@@ -183,12 +193,12 @@ pub(super) async fn a_dropped_append_is_written_entirely_or_not_at_all(store: im
 
     // The journal goes on working.
     let mut seen = reload(&journal, "dropped").await.seen();
-    while let Err(error) = journal.append(id, seen, &batch(60)).await {
+    while let Err(error) = append(&journal, id, seen, &batch(60)).await {
         let JournalError::Conflict { found, .. } = error else { panic!("{error}") };
         seen = found;
     }
     let stored = reload(&journal, "dropped").await;
-    let held = journal.slots(CHAIN, ACCOUNT, 0).await.unwrap();
+    let held = slots(&journal, HERE, 0).await;
     let written = &records(&stored)[1..];
     let mut nonces = Vec::new();
     for three in written.chunks(3) {

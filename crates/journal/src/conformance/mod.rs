@@ -30,10 +30,12 @@
 //! Checks of races spawn tasks: on a multi-threaded runtime they test more.
 
 mod appending;
+mod claims;
+mod keeping;
 mod opening;
 mod slots;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use async_trait::async_trait;
@@ -43,7 +45,9 @@ use backstay_core::{
 };
 use tokio::task::JoinSet;
 
-use crate::{Journal, NewIntent, Stored};
+use crate::{
+    Author, Claim, Claiming, IntentId, Journal, JournalError, Line, NewIntent, Owner, Query, State, Stored,
+};
 
 /// A store that a check has to itself.
 #[async_trait]
@@ -90,10 +94,29 @@ pub async fn run<S: Store>(make: impl AsyncFn() -> S) {
     slots::only_the_holder_releases(make().await).await;
     slots::finishing_keeps_the_nonces(make().await).await;
     slots::one_append_may_take_and_release(make().await).await;
+    slots::what_is_signed_or_lost_is_accounted_for(make().await).await;
+
+    claims::a_line_has_one_owner(make().await).await;
+    claims::of_owners_that_race_one_gets_the_line(make().await).await;
+    claims::a_claim_that_ended_is_taken_over_with_a_higher_token(make().await).await;
+    claims::who_holds_a_line_extends_its_claim(make().await).await;
+    claims::a_stale_owner_is_refused(make().await).await;
+    claims::a_stale_owner_that_races_with_the_take_over_is_refused(make().await).await;
+    claims::without_a_claim_only_wishes_are_taken(make().await).await;
+
+    keeping::intents_are_listed_by_what_they_are(make().await).await;
+    keeping::what_ended_long_ago_leaves_a_tombstone(make().await).await;
+    keeping::what_never_signed_leaves_nothing(make().await).await;
+    keeping::pruning_goes_by_age_and_limit(make().await).await;
+    keeping::a_pruned_nonce_stays_accounted_for(make().await).await;
 }
 
 const CHAIN: u64 = 31337;
 const ACCOUNT: Address = Address::repeat_byte(0xa1);
+
+const HERE: Line = Line { chain_id: CHAIN, account: ACCOUNT };
+/// Long enough for a check.
+const AGES: Duration = Duration::from_secs(3600);
 
 /// An intent of [`ACCOUNT`] on [`CHAIN`].
 fn intent(key: &str) -> NewIntent {
@@ -134,6 +157,50 @@ fn finished() -> Record {
     let inclusion =
         Inclusion { hash: B256::repeat_byte(7), block: block(9), succeeded: true, gas_used: 21_000 };
     Record::Finished { outcome: Outcome::Included { inclusion, corroborated: true } }
+}
+
+/// Appends as the one owner of all lines.
+async fn append(
+    journal: &impl Journal,
+    intent: IntentId,
+    after: u64,
+    records: &[Record],
+) -> Result<(), JournalError> {
+    append_on(journal, HERE, intent, after, records).await
+}
+
+async fn append_on(
+    journal: &impl Journal,
+    line: Line,
+    intent: IntentId,
+    after: u64,
+    records: &[Record],
+) -> Result<(), JournalError> {
+    let claim = held(journal.claim(line, &Owner::new("owner"), AGES).await.unwrap());
+    journal.append(Author::Owner(claim), intent, after, records).await
+}
+
+#[track_caller]
+fn held(claiming: Claiming) -> Claim {
+    match claiming {
+        Claiming::Held(claim) => claim,
+        Claiming::Elsewhere { .. } => panic!("{claiming:?}"),
+    }
+}
+
+/// The intents that have not ended.
+async fn open_intents(journal: &impl Journal) -> Vec<Stored> {
+    let states = vec![State::Due, State::Stopped];
+    let query = Query { chain_id: Some(CHAIN), states, ..Query::default() };
+    let mut open = Vec::new();
+    for listed in journal.list(&query).await.unwrap() {
+        open.push(reload(journal, &listed.key).await);
+    }
+    open
+}
+
+async fn slots(journal: &impl Journal, line: Line, from: u64) -> BTreeMap<u64, String> {
+    journal.line(line, from).await.unwrap().slots
 }
 
 async fn reload(journal: &impl Journal, key: &str) -> Stored {

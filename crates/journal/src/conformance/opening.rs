@@ -5,8 +5,11 @@ use std::time::{Duration, SystemTime};
 use alloy_primitives::{Address, B256, U256};
 use backstay_core::tx::{Grant, Record};
 
-use super::{ACCOUNT, CHAIN, Store, content, fenced, finished, intent, race, records, reload, signed};
-use crate::{Journal, JournalError, NewIntent};
+use super::{
+    ACCOUNT, CHAIN, HERE, Store, append, append_on, content, fenced, finished, intent, open_intents, race,
+    records, reload, signed, slots,
+};
+use crate::{Journal, JournalError, Line, NewIntent};
 
 pub(super) async fn an_intent_is_opened_once(store: impl Store) {
     let journal = store.open().await;
@@ -55,7 +58,7 @@ pub(super) async fn a_key_belongs_to_its_chain(store: impl Store) {
     assert_ne!(here.id, there.id);
     assert_eq!(there.chain_id, CHAIN + 1);
 
-    journal.append(there.id, 1, &[fenced(1)]).await.unwrap();
+    append_on(&journal, Line { chain_id: CHAIN + 1, ..HERE }, there.id, 1, &[fenced(1)]).await.unwrap();
     assert_eq!(reload(&journal, "pay").await.seen(), 1);
     assert_eq!(journal.load(CHAIN + 1, "pay").await.unwrap().unwrap().seen(), 2);
 }
@@ -74,9 +77,9 @@ pub(super) async fn what_was_never_opened_is_not_there(store: impl Store) {
     let journal = store.open().await;
     assert_eq!(journal.load(CHAIN, "never").await.unwrap(), None);
     assert_eq!(journal.load(u64::MAX, "never").await.unwrap(), None);
-    assert_eq!(journal.unfinished(CHAIN).await.unwrap(), []);
-    assert!(journal.slots(CHAIN, ACCOUNT, 0).await.unwrap().is_empty());
-    assert!(journal.slots(CHAIN, ACCOUNT, u64::MAX).await.unwrap().is_empty());
+    assert_eq!(open_intents(&journal).await, []);
+    assert!(slots(&journal, HERE, 0).await.is_empty());
+    assert!(slots(&journal, HERE, u64::MAX).await.is_empty());
     assert_eq!(journal.genesis(CHAIN).await.unwrap(), None);
 }
 
@@ -84,9 +87,9 @@ pub(super) async fn a_store_that_is_opened_again_has_everything(store: impl Stor
     let step = backstay_core::tx::StepId::Effect;
     let journal = store.open().await;
     let open = journal.open(intent("open")).await.unwrap();
-    journal.append(open.id, 1, &[fenced(1), signed(step, 4, 1)]).await.unwrap();
+    append(&journal, open.id, 1, &[fenced(1), signed(step, 4, 1)]).await.unwrap();
     let done = journal.open(intent("done")).await.unwrap();
-    journal.append(done.id, 1, &[signed(step, 5, 2), finished()]).await.unwrap();
+    append(&journal, done.id, 1, &[signed(step, 5, 2), finished()]).await.unwrap();
     journal.record_genesis(CHAIN, B256::repeat_byte(9)).await.unwrap();
     let (open, done) = (reload(&journal, "open").await, reload(&journal, "done").await);
     drop(journal);
@@ -94,14 +97,14 @@ pub(super) async fn a_store_that_is_opened_again_has_everything(store: impl Stor
     let journal = store.open().await;
     assert_eq!(reload(&journal, "open").await, open);
     assert_eq!(reload(&journal, "done").await, done);
-    assert_eq!(journal.unfinished(CHAIN).await.unwrap(), std::slice::from_ref(&open));
-    let slots = journal.slots(CHAIN, ACCOUNT, 0).await.unwrap();
+    assert_eq!(open_intents(&journal).await, std::slice::from_ref(&open));
+    let slots = slots(&journal, HERE, 0).await;
     assert_eq!(slots, [(4, "open".to_owned()), (5, "done".to_owned())].into());
     assert_eq!(journal.genesis(CHAIN).await.unwrap(), Some(B256::repeat_byte(9)));
 
     assert!(!journal.open(intent("open")).await.unwrap().created);
-    journal.append(open.id, open.seen(), &[fenced(2)]).await.unwrap();
-    let refused = journal.append(done.id, done.seen(), &[fenced(2)]).await;
+    append(&journal, open.id, open.seen(), &[fenced(2)]).await.unwrap();
+    let refused = append(&journal, done.id, done.seen(), &[fenced(2)]).await;
     assert!(matches!(refused, Err(JournalError::Finished { .. })), "{refused:?}");
     assert!(journal.open(intent("new")).await.unwrap().id > done.id, "ids are not used again");
 }
@@ -133,14 +136,15 @@ pub(super) async fn numbers_out_of_range_are_refused(store: impl Store) {
     let stored = journal.open(intent("near")).await.unwrap();
     let step = backstay_core::tx::StepId::Effect;
     for record in [signed(step, FIRST, 1), Record::Released { nonce: FIRST }] {
-        let appended = journal.append(stored.id, 1, &[fenced(1), record]).await;
+        let appended = append(&journal, stored.id, 1, &[fenced(1), record]).await;
         assert!(matches!(appended, Err(JournalError::OutOfRange { value: FIRST, .. })), "{appended:?}");
         assert_eq!(reload(&journal, "near").await.seen(), 1, "nothing is written");
     }
 
+    let line = Line { chain_id: FIRST - 1, ..HERE };
     let last = NewIntent { chain_id: FIRST - 1, ..intent("last") };
     let stored = journal.open(last).await.unwrap();
-    journal.append(stored.id, 1, &[signed(step, FIRST - 1, 1)]).await.unwrap();
-    let slots = journal.slots(FIRST - 1, ACCOUNT, 0).await.unwrap();
+    append_on(&journal, line, stored.id, 1, &[signed(step, FIRST - 1, 1)]).await.unwrap();
+    let slots = slots(&journal, line, 0).await;
     assert_eq!(slots, [(FIRST - 1, "last".to_owned())].into());
 }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use alloy_primitives::Address;
+use alloy_primitives::{Address, B256};
 use backstay_core::tx::{Record, StepId};
 
-use super::{ACCOUNT, CHAIN, Store, fenced, finished, intent, race, records, reload, signed};
-use crate::{Journal, JournalError, NewIntent};
+use super::{
+    CHAIN, HERE, Store, append, append_on, fenced, finished, intent, race, records, reload, signed, slots,
+};
+use crate::{Journal, JournalError, Line, LineState, NewIntent};
 
 const APPROVE: StepId = StepId::Plan { round: 0, step: 0 };
 
@@ -14,14 +16,14 @@ pub(super) async fn a_nonce_belongs_to_one_intent(store: impl Store) {
     let journal = store.open().await;
     let first = journal.open(intent("first")).await.unwrap().id;
     let second = journal.open(intent("second")).await.unwrap().id;
-    journal.append(first, 1, &[signed(StepId::Effect, 7, 1)]).await.unwrap();
+    append(&journal, first, 1, &[signed(StepId::Effect, 7, 1)]).await.unwrap();
 
     let batch = [fenced(1), signed(StepId::Effect, 6, 2), signed(StepId::Effect, 7, 2)];
-    assert_taken(journal.append(second, 1, &batch).await, 7, "first");
+    assert_taken(append(&journal, second, 1, &batch).await, 7, "first");
     assert_eq!(reload(&journal, "second").await.seen(), 1, "nothing is written");
     assert_eq!(held(&journal, 0).await, [(7, "first")].map(owned).into());
 
-    journal.append(second, 1, &[signed(StepId::Effect, 8, 2)]).await.unwrap();
+    append(&journal, second, 1, &[signed(StepId::Effect, 8, 2)]).await.unwrap();
     assert_eq!(held(&journal, 0).await, [(7, "first"), (8, "second")].map(owned).into());
     assert_eq!(held(&journal, 8).await, [(8, "second")].map(owned).into());
     assert!(held(&journal, 9).await.is_empty());
@@ -31,7 +33,7 @@ pub(super) async fn of_signers_that_race_one_gets_the_nonce(store: impl Store) {
     let outcomes = race(&store, 16, |journal, i| async move {
         let key = format!("race-{i}");
         let stored = journal.open(intent(&key)).await.unwrap();
-        match journal.append(stored.id, 1, &[signed(StepId::Effect, 0, i as u8)]).await {
+        match append(journal.as_ref(), stored.id, 1, &[signed(StepId::Effect, 0, i as u8)]).await {
             Ok(()) => Ok(key),
             Err(JournalError::SlotTaken { nonce: 0, key: holder }) => Err(holder),
             Err(error) => panic!("{error}"),
@@ -48,8 +50,8 @@ pub(super) async fn a_step_may_sign_its_nonce_again(store: impl Store) {
     let journal = store.open().await;
     let id = journal.open(intent("bump")).await.unwrap().id;
     let attempts = [signed(StepId::Effect, 0, 1), signed(StepId::Effect, 0, 2), signed(StepId::Effect, 0, 3)];
-    journal.append(id, 1, &attempts[..2]).await.unwrap();
-    journal.append(id, 3, &attempts[2..]).await.unwrap();
+    append(&journal, id, 1, &attempts[..2]).await.unwrap();
+    append(&journal, id, 3, &attempts[2..]).await.unwrap();
     assert_eq!(records(&reload(&journal, "bump").await)[1..], attempts);
     assert_eq!(held(&journal, 0).await, [(0, "bump")].map(owned).into());
 }
@@ -57,15 +59,15 @@ pub(super) async fn a_step_may_sign_its_nonce_again(store: impl Store) {
 pub(super) async fn another_step_may_not_sign_it(store: impl Store) {
     let journal = store.open().await;
     let id = journal.open(intent("steps")).await.unwrap().id;
-    journal.append(id, 1, &[signed(APPROVE, 0, 1)]).await.unwrap();
+    append(&journal, id, 1, &[signed(APPROVE, 0, 1)]).await.unwrap();
     let others = [StepId::Effect, StepId::Plan { round: 0, step: 1 }, StepId::Plan { round: 1, step: 0 }];
     for other in others {
-        assert_taken(journal.append(id, 2, &[signed(other, 0, 2)]).await, 0, "steps");
+        assert_taken(append(&journal, id, 2, &[signed(other, 0, 2)]).await, 0, "steps");
     }
     let both = [signed(StepId::Effect, 1, 2), signed(APPROVE, 1, 3)];
-    assert_taken(journal.append(id, 2, &both).await, 1, "steps");
+    assert_taken(append(&journal, id, 2, &both).await, 1, "steps");
     assert_eq!(reload(&journal, "steps").await.seen(), 2);
-    journal.append(id, 2, &[signed(StepId::Effect, 1, 2)]).await.unwrap();
+    append(&journal, id, 2, &[signed(StepId::Effect, 1, 2)]).await.unwrap();
 }
 
 pub(super) async fn lines_of_other_accounts_and_chains_are_apart(store: impl Store) {
@@ -76,39 +78,40 @@ pub(super) async fn lines_of_other_accounts_and_chains_are_apart(store: impl Sto
         NewIntent { account: other, ..intent("other account") },
         NewIntent { chain_id: CHAIN + 1, ..intent("other chain") },
     ];
-    for intent in intents {
+    let lines = [HERE, Line { account: other, ..HERE }, Line { chain_id: CHAIN + 1, ..HERE }];
+    for (intent, line) in intents.into_iter().zip(lines) {
         let id = journal.open(intent).await.unwrap().id;
-        journal.append(id, 1, &[signed(StepId::Effect, 0, 1)]).await.unwrap();
+        append_on(&journal, line, id, 1, &[signed(StepId::Effect, 0, 1)]).await.unwrap();
     }
-    let slots = |chain_id, account| journal.slots(chain_id, account, 0);
-    assert_eq!(slots(CHAIN, ACCOUNT).await.unwrap(), [(0, "here")].map(owned).into());
-    assert_eq!(slots(CHAIN, other).await.unwrap(), [(0, "other account")].map(owned).into());
-    assert_eq!(slots(CHAIN + 1, ACCOUNT).await.unwrap(), [(0, "other chain")].map(owned).into());
-    assert!(slots(CHAIN + 1, other).await.unwrap().is_empty());
+    assert_eq!(slots(&journal, HERE, 0).await, [(0, "here")].map(owned).into());
+    assert_eq!(slots(&journal, lines[1], 0).await, [(0, "other account")].map(owned).into());
+    assert_eq!(slots(&journal, lines[2], 0).await, [(0, "other chain")].map(owned).into());
+    let nobody = Line { chain_id: CHAIN + 1, account: other };
+    assert_eq!(journal.line(nobody, 0).await.unwrap(), LineState::default());
 }
 
 pub(super) async fn a_released_nonce_is_free(store: impl Store) {
     let journal = store.open().await;
     let first = journal.open(intent("first")).await.unwrap().id;
-    journal.append(first, 1, &[signed(StepId::Effect, 3, 1)]).await.unwrap();
-    journal.append(first, 2, &[Record::Released { nonce: 3 }]).await.unwrap();
+    append(&journal, first, 1, &[signed(StepId::Effect, 3, 1)]).await.unwrap();
+    append(&journal, first, 2, &[Record::Released { nonce: 3 }]).await.unwrap();
     assert!(held(&journal, 0).await.is_empty());
-    let again = journal.append(first, 3, &[Record::Released { nonce: 3 }]).await;
+    let again = append(&journal, first, 3, &[Record::Released { nonce: 3 }]).await;
     assert!(matches!(again, Err(JournalError::SlotNotHeld { nonce: 3 })), "{again:?}");
 
     let second = journal.open(intent("second")).await.unwrap().id;
-    journal.append(second, 1, &[signed(APPROVE, 3, 2)]).await.unwrap();
+    append(&journal, second, 1, &[signed(APPROVE, 3, 2)]).await.unwrap();
     assert_eq!(held(&journal, 0).await, [(3, "second")].map(owned).into());
-    assert_taken(journal.append(first, 3, &[signed(StepId::Effect, 3, 1)]).await, 3, "second");
+    assert_taken(append(&journal, first, 3, &[signed(StepId::Effect, 3, 1)]).await, 3, "second");
 }
 
 pub(super) async fn only_the_holder_releases(store: impl Store) {
     let journal = store.open().await;
     let holder = journal.open(intent("holder")).await.unwrap().id;
     let other = journal.open(intent("other")).await.unwrap().id;
-    journal.append(holder, 1, &[signed(StepId::Effect, 0, 1)]).await.unwrap();
+    append(&journal, holder, 1, &[signed(StepId::Effect, 0, 1)]).await.unwrap();
     for nonce in [0, 1] {
-        let refused = journal.append(other, 1, &[fenced(1), Record::Released { nonce }]).await;
+        let refused = append(&journal, other, 1, &[fenced(1), Record::Released { nonce }]).await;
         let Err(JournalError::SlotNotHeld { nonce: said }) = refused else { panic!("{refused:?}") };
         assert_eq!(said, nonce);
     }
@@ -119,10 +122,10 @@ pub(super) async fn only_the_holder_releases(store: impl Store) {
 pub(super) async fn finishing_keeps_the_nonces(store: impl Store) {
     let journal = store.open().await;
     let done = journal.open(intent("done")).await.unwrap().id;
-    journal.append(done, 1, &[signed(StepId::Effect, 0, 1), finished()]).await.unwrap();
+    append(&journal, done, 1, &[signed(StepId::Effect, 0, 1), finished()]).await.unwrap();
     assert_eq!(held(&journal, 0).await, [(0, "done")].map(owned).into());
     let next = journal.open(intent("next")).await.unwrap().id;
-    assert_taken(journal.append(next, 1, &[signed(StepId::Effect, 0, 2)]).await, 0, "done");
+    assert_taken(append(&journal, next, 1, &[signed(StepId::Effect, 0, 2)]).await, 0, "done");
 }
 
 pub(super) async fn one_append_may_take_and_release(store: impl Store) {
@@ -130,15 +133,15 @@ pub(super) async fn one_append_may_take_and_release(store: impl Store) {
     let id = journal.open(intent("both")).await.unwrap().id;
     let release = Record::Released { nonce: 0 };
     let batch = [signed(APPROVE, 0, 1), release.clone(), signed(StepId::Effect, 0, 2)];
-    journal.append(id, 1, &batch).await.unwrap();
-    assert_taken(journal.append(id, 4, &[signed(APPROVE, 0, 1)]).await, 0, "both");
-    let refused = journal.append(id, 4, &[release.clone(), release]).await;
+    append(&journal, id, 1, &batch).await.unwrap();
+    assert_taken(append(&journal, id, 4, &[signed(APPROVE, 0, 1)]).await, 0, "both");
+    let refused = append(&journal, id, 4, &[release.clone(), release]).await;
     assert!(matches!(refused, Err(JournalError::SlotNotHeld { nonce: 0 })), "{refused:?}");
     assert_eq!(held(&journal, 0).await, [(0, "both")].map(owned).into(), "nothing is released either");
 }
 
 async fn held(journal: &impl Journal, from: u64) -> BTreeMap<u64, String> {
-    journal.slots(CHAIN, ACCOUNT, from).await.unwrap()
+    slots(journal, HERE, from).await
 }
 
 fn owned((nonce, key): (u64, &str)) -> (u64, String) {
@@ -149,4 +152,39 @@ fn owned((nonce, key): (u64, &str)) -> (u64, String) {
 fn assert_taken(refused: Result<(), JournalError>, nonce: u64, holder: &str) {
     let Err(JournalError::SlotTaken { nonce: said, key }) = refused else { panic!("{refused:?}") };
     assert_eq!((said, key.as_str()), (nonce, holder));
+}
+
+pub(super) async fn what_is_signed_or_lost_is_accounted_for(store: impl Store) {
+    let journal = store.open().await;
+    let id = journal.open(intent("line")).await.unwrap().id;
+    assert_eq!(accounted(&journal).await, None);
+    append(&journal, id, 1, &[signed(StepId::Effect, 7, 1)]).await.unwrap();
+    assert_eq!(accounted(&journal).await, Some(8));
+    append(&journal, id, 2, &[Record::Released { nonce: 7 }]).await.unwrap();
+    assert_eq!(accounted(&journal).await, None, "it is as free as it was");
+
+    append(&journal, id, 3, &[signed(StepId::Effect, 8, 2)]).await.unwrap();
+    let lost = Record::Displaced { nonce: 8, by: B256::repeat_byte(1), block: 5 };
+    append(&journal, id, 4, std::slice::from_ref(&lost)).await.unwrap();
+    assert!(held(&journal, 0).await.is_empty());
+    assert_eq!(accounted(&journal).await, Some(9), "it is used up, and known to be");
+    let again = append(&journal, id, 5, &[lost]).await;
+    assert!(matches!(again, Err(JournalError::SlotNotHeld { nonce: 8 })), "{again:?}");
+
+    journal.account_for(HERE, 20).await.unwrap();
+    journal.account_for(HERE, 15).await.unwrap();
+    assert_eq!(accounted(&journal).await, Some(20), "it never goes back");
+    append(&journal, id, 5, &[signed(StepId::Effect, 30, 3)]).await.unwrap();
+    assert_eq!(accounted(&journal).await, Some(31));
+    let unclaimed = Line { chain_id: CHAIN + 1, ..HERE };
+    journal.account_for(unclaimed, 3).await.unwrap();
+    assert_eq!(journal.line(unclaimed, 0).await.unwrap().accounted, Some(3));
+}
+
+async fn accounted(journal: &impl Journal) -> Option<u64> {
+    // Wherever one begins to look.
+    let far = journal.line(HERE, u64::MAX).await.unwrap();
+    assert!(far.slots.is_empty());
+    assert_eq!(journal.line(HERE, 0).await.unwrap().accounted, far.accounted);
+    far.accounted
 }

@@ -1,20 +1,18 @@
 //! The embedded backend: one SQLite file, in WAL mode, synced at every commit.
 
-use std::{collections::BTreeMap, fmt, path::Path, time::Duration};
+use std::{fmt, path::Path, time::Duration};
 
-use alloy_primitives::{Address, B256};
-use async_trait::async_trait;
-use backstay_core::tx::Record;
-use sqlx::sqlite::SqliteConnection;
-
-use crate::{IntentId, Journal, JournalError, NewIntent, Stored, effects::storable_chain};
-use lane::{Lane, Lease};
+use crate::{JournalError, lane::Lane};
+// What `sql` asks for.
+use SqliteJournal as Backend;
 use place::Place;
+use sqlx::sqlite::SqliteConnection as Connection;
 
-mod lane;
+mod dialect;
 mod opening;
 mod place;
-mod statements;
+#[path = "../sql/mod.rs"]
+mod sql;
 #[cfg(test)]
 mod tests;
 
@@ -34,8 +32,8 @@ const READERS: usize = 4;
 /// As the trait demands. A dropped write is rolled back, unless its commit had begun.
 pub struct SqliteJournal {
     place: Place,
-    writer: Lane,
-    readers: Lane,
+    writers: Lane<Connection>,
+    readers: Lane<Connection>,
 }
 
 /// How a SQLite journal is opened.
@@ -85,9 +83,10 @@ impl SqliteJournal {
     /// As for [`open`](Self::open).
     pub async fn open_with(path: impl AsRef<Path>, config: &SqliteConfig) -> Result<Self, JournalError> {
         let (place, connection) = opening::open(path.as_ref(), config).await?;
-        let writer = Lane::new(opening::writing(&place), 1).with(connection);
+        // SQLite has one writer at a time; in this queue, first come is first served.
+        let writers = Lane::new(opening::writing(&place), 1).with(connection);
         let readers = Lane::new(opening::reading(&place), READERS);
-        Ok(Self { place, writer, readers })
+        Ok(Self { place, writers, readers })
     }
 
     /// The journal's file, as an absolute path.
@@ -103,115 +102,12 @@ impl SqliteJournal {
     /// What can befall any store. Everything that was written is durable all the same.
     pub async fn close(self) -> Result<(), JournalError> {
         self.readers.close().await.map_err(|e| self.place.failure(e))?;
-        self.writer.close().await.map_err(|e| self.place.failure(e))
-    }
-
-    /// Begins to write. From here on nobody else writes until [`end`](Self::end), or until the lease drops.
-    async fn begin(&self) -> Result<Lease<'_>, JournalError> {
-        let mut lease = self.writer.lease().await.map_err(|e| self.place.failure(e))?;
-        statements::begin(&mut lease).await.map_err(|e| self.place.failure(e))?;
-        Ok(lease)
-    }
-
-    /// Commits what succeeded, takes back what failed.
-    async fn end<T>(&self, mut lease: Lease<'_>, result: Result<T, JournalError>) -> Result<T, JournalError> {
-        let ended = match &result {
-            Ok(_) => statements::commit(&mut lease).await,
-            Err(_) => statements::rollback(&mut lease).await,
-        };
-        match (result, ended) {
-            (result, Ok(())) => {
-                lease.keep();
-                result
-            }
-            // SQLite has rolled back by itself, as on a full disk, or does when the connection closes now.
-            (Err(error), Err(_)) => Err(error),
-            (Ok(_), Err(error)) => Err(self.place.failure(error)),
-        }
-    }
-
-    async fn read(&self) -> Result<Lease<'_>, JournalError> {
-        self.readers.lease().await.map_err(|e| self.place.failure(e))
-    }
-
-    async fn open_in(
-        &self,
-        connection: &mut SqliteConnection,
-        intent: NewIntent,
-    ) -> Result<Stored, JournalError> {
-        match statements::load(&self.place, connection, intent.chain_id, &intent.key).await? {
-            // Somebody was faster.
-            Some(stored) => Ok(stored),
-            None => statements::create(&self.place, connection, intent).await,
-        }
+        self.writers.close().await.map_err(|e| self.place.failure(e))
     }
 }
 
 impl fmt::Debug for SqliteJournal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteJournal").field("path", &self.place.path).finish_non_exhaustive()
-    }
-}
-
-#[async_trait]
-impl Journal for SqliteJournal {
-    async fn open(&self, intent: NewIntent) -> Result<Stored, JournalError> {
-        storable_chain(intent.chain_id)?;
-        // What is there already needs no lock, and can be had when nothing can be written.
-        if let Some(stored) = self.load(intent.chain_id, &intent.key).await? {
-            return Ok(stored);
-        }
-        let mut lease = self.begin().await?;
-        let opened = self.open_in(&mut lease, intent).await;
-        self.end(lease, opened).await
-    }
-
-    async fn load(&self, chain_id: u64, key: &str) -> Result<Option<Stored>, JournalError> {
-        let mut lease = self.read().await?;
-        let stored = statements::load(&self.place, &mut lease, chain_id, key).await?;
-        lease.keep();
-        Ok(stored)
-    }
-
-    async fn append(&self, intent: IntentId, after: u64, records: &[Record]) -> Result<(), JournalError> {
-        let mut lease = self.begin().await?;
-        let appended = statements::append(&self.place, &mut lease, intent, after, records).await;
-        self.end(lease, appended).await
-    }
-
-    async fn unfinished(&self, chain_id: u64) -> Result<Vec<Stored>, JournalError> {
-        let mut lease = self.read().await?;
-        let stored = statements::unfinished(&self.place, &mut lease, chain_id).await?;
-        lease.keep();
-        Ok(stored)
-    }
-
-    async fn slots(
-        &self,
-        chain_id: u64,
-        account: Address,
-        from: u64,
-    ) -> Result<BTreeMap<u64, String>, JournalError> {
-        let mut lease = self.read().await?;
-        let slots = statements::slots(&self.place, &mut lease, chain_id, account, from).await?;
-        lease.keep();
-        Ok(slots)
-    }
-
-    async fn genesis(&self, chain_id: u64) -> Result<Option<B256>, JournalError> {
-        let mut lease = self.read().await?;
-        let hash = statements::genesis(&self.place, &mut lease, chain_id).await?;
-        lease.keep();
-        Ok(hash)
-    }
-
-    async fn record_genesis(&self, chain_id: u64, hash: B256) -> Result<B256, JournalError> {
-        storable_chain(chain_id)?;
-        if let Some(recorded) = self.genesis(chain_id).await? {
-            return Ok(recorded);
-        }
-        let mut lease = self.begin().await?;
-        let recorded = statements::record_genesis(&self.place, &mut lease, chain_id, hash).await;
-        self.end(lease, recorded).await
     }
 }

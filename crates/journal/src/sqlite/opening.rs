@@ -166,8 +166,11 @@ async fn inspect(place: &Place, connection: &mut SqliteConnection) -> Result<(),
 }
 
 /// The steps of the schema, oldest first. One that was released is never changed.
-fn migrator() -> Migrator {
-    let steps = [(1, "journal", include_str!("../../migrations/sqlite/0001_journal.sql"))];
+pub(super) fn migrator() -> Migrator {
+    let steps = [
+        (1, "journal", include_str!("../../migrations/sqlite/0001_journal.sql")),
+        (2, "lines", include_str!("../../migrations/sqlite/0002_lines.sql")),
+    ];
     let migrations = steps.map(|(version, name, sql)| {
         Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
     });

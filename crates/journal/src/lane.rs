@@ -1,47 +1,44 @@
-//! Connections to one file, so many at a time.
+//! Connections to one database, so many at a time.
 
 use std::{
     ops::{Deref, DerefMut},
     sync::{Mutex, PoisonError},
 };
 
-use sqlx::{
-    ConnectOptions, Connection,
-    sqlite::{SqliteConnectOptions, SqliteConnection},
-};
+use sqlx::{ConnectOptions, Connection};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// A lane of connections: whoever wants one waits for a place, first come, first served.
-pub(super) struct Lane {
-    options: SqliteConnectOptions,
-    idle: Mutex<Vec<SqliteConnection>>,
+pub(crate) struct Lane<C: Connection> {
+    options: C::Options,
+    idle: Mutex<Vec<C>>,
     places: Semaphore,
 }
 
 /// A connection on loan.
 ///
-/// Only [`keep`](Lease::keep) gives it back to the lane. Dropped, it is closed, and SQLite rolls back what
+/// Only [`keep`](Lease::keep) gives it back to the lane. Dropped, it is closed, and the database rolls back what
 /// was not committed: a future that is dropped in the middle of a transaction, or one that does not know
 /// what state it is in, leaves the next caller a fresh connection.
-pub(super) struct Lease<'a> {
-    lane: &'a Lane,
+pub(crate) struct Lease<'a, C: Connection> {
+    lane: &'a Lane<C>,
     /// `None` only in `keep`.
-    connection: Option<SqliteConnection>,
+    connection: Option<C>,
     _place: SemaphorePermit<'a>,
 }
 
-impl Lane {
-    pub(super) fn new(options: SqliteConnectOptions, places: usize) -> Self {
+impl<C: Connection> Lane<C> {
+    pub(crate) fn new(options: C::Options, places: usize) -> Self {
         Self { options, idle: Mutex::default(), places: Semaphore::new(places) }
     }
 
     /// The lane with a connection that is open already.
-    pub(super) fn with(self, connection: SqliteConnection) -> Self {
+    pub(crate) fn with(self, connection: C) -> Self {
         self.idle().push(connection);
         self
     }
 
-    pub(super) async fn lease(&self) -> Result<Lease<'_>, sqlx::Error> {
+    pub(crate) async fn lease(&self) -> Result<Lease<'_, C>, sqlx::Error> {
         let place = self.places.acquire().await.map_err(|_| sqlx::Error::PoolClosed)?;
         let idle = self.idle().pop();
         let connection = match idle {
@@ -52,7 +49,7 @@ impl Lane {
     }
 
     /// Closes all. None is on loan, as a lease borrows the lane.
-    pub(super) async fn close(self) -> Result<(), sqlx::Error> {
+    pub(crate) async fn close(self) -> Result<(), sqlx::Error> {
         let idle = std::mem::take(&mut *self.idle());
         for connection in idle {
             connection.close().await?;
@@ -60,30 +57,30 @@ impl Lane {
         Ok(())
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<SqliteConnection>> {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<C>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Lease<'_> {
+impl<C: Connection> Lease<'_, C> {
     /// Gives the connection back. It must be in no transaction.
-    pub(super) fn keep(mut self) {
+    pub(crate) fn keep(mut self) {
         if let Some(connection) = self.connection.take() {
             self.lane.idle().push(connection);
         }
     }
 }
 
-impl Deref for Lease<'_> {
-    type Target = SqliteConnection;
+impl<C: Connection> Deref for Lease<'_, C> {
+    type Target = C;
 
-    fn deref(&self) -> &SqliteConnection {
+    fn deref(&self) -> &C {
         self.connection.as_ref().expect("only `keep` takes it, and `keep` ends the lease")
     }
 }
 
-impl DerefMut for Lease<'_> {
-    fn deref_mut(&mut self) -> &mut SqliteConnection {
+impl<C: Connection> DerefMut for Lease<'_, C> {
+    fn deref_mut(&mut self) -> &mut C {
         self.connection.as_mut().expect("only `keep` takes it, and `keep` ends the lease")
     }
 }

@@ -1,0 +1,32 @@
+-- How far each intent is: 0 due, 1 stopped, 2 finished, 3 pruned. `signed`: whether anything was ever signed for it.
+-- `opened` and `changed` are the times of its first and its newest record. `tombstone` is what is left after pruning.
+DROP INDEX unfinished_intents;
+ALTER TABLE intents ADD COLUMN state INTEGER NOT NULL DEFAULT 0 CHECK (state BETWEEN 0 AND 3);
+ALTER TABLE intents ADD COLUMN signed INTEGER NOT NULL DEFAULT 0 CHECK (signed IN (0, 1));
+ALTER TABLE intents ADD COLUMN opened INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE intents ADD COLUMN changed INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE intents ADD COLUMN tombstone TEXT;
+UPDATE intents SET
+    state = CASE WHEN finished = 1 THEN 2 ELSE 0 END,
+    signed = 1,
+    opened = coalesce((SELECT min(at) FROM records WHERE intent = id), 0),
+    changed = coalesce((SELECT max(at) FROM records WHERE intent = id), 0);
+ALTER TABLE intents DROP COLUMN finished;
+
+CREATE INDEX open_intents ON intents (chain_id, account, id) WHERE state < 2;
+CREATE INDEX prunable_intents ON intents (chain_id, changed, id)
+    WHERE (state = 2 OR (state = 1 AND signed = 0));
+CREATE INDEX slots_of_intents ON slots (intent);
+
+-- The line of each account: who holds it until when, by the database's clock in milliseconds since 1970, and under
+-- which fencing token. `accounted`: the first nonce that the journal knows nothing of, where slots alone do not tell.
+CREATE TABLE lines (
+    chain_id INTEGER NOT NULL,
+    account BLOB NOT NULL CHECK (length(account) = 20),
+    owner TEXT NOT NULL,
+    token INTEGER NOT NULL,
+    until INTEGER NOT NULL,
+    ttl INTEGER NOT NULL,
+    accounted INTEGER,
+    PRIMARY KEY (chain_id, account)
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,218 @@
+//! Intents and their records. Each text is prepared once for a connection, by sqlx's cache.
+
+use std::iter;
+
+use alloy_primitives::Address;
+use backstay_core::tx::{Record, RecordEffect};
+
+use super::{
+    Connection, Place, Result,
+    lines::{self, Holder},
+};
+use crate::{
+    Author, Entry, IntentId, JournalError, Line, NewIntent, State, Stored, Tombstone,
+    effects::{ends, following, state_number, state_of, storable_chain},
+    envelope::{self, Unreadable},
+    journal::{at_millis, millis_now},
+};
+
+pub(super) async fn load(
+    place: &Place,
+    connection: &mut Connection,
+    chain_id: u64,
+    key: &str,
+) -> Result<Option<Stored>> {
+    let Ok(chain) = storable_chain(chain_id) else { return Ok(None) };
+    let rows: Vec<Row> = sqlx::query_as(
+        "SELECT i.id, i.account, i.records, i.tombstone, r.seq, r.at, r.body \
+         FROM intents i LEFT JOIN records r ON r.intent = i.id \
+         WHERE i.chain_id = $1 AND i.key = $2 ORDER BY r.seq",
+    )
+    .bind(chain)
+    .bind(key)
+    .fetch_all(connection)
+    .await
+    .map_err(|e| place.failure(e))?;
+    gather(place, chain_id, key, rows)
+}
+
+/// Creates an intent; `None` where its key is taken.
+pub(super) async fn create(
+    place: &Place,
+    connection: &mut Connection,
+    new: &NewIntent,
+) -> Result<Option<Stored>> {
+    let records = new.records();
+    let at = millis_now();
+    let created: Option<(i64,)> = sqlx::query_as(
+        "INSERT INTO intents (chain_id, key, account, records, state, opened, changed) \
+         VALUES ($1, $2, $3, $4, $5, $6, $6) ON CONFLICT (chain_id, key) DO NOTHING RETURNING id",
+    )
+    .bind(storable_chain(new.chain_id)?)
+    .bind(&new.key)
+    .bind(new.account.as_slice())
+    .bind(records.len() as i64)
+    .bind(state_number(State::Due))
+    .bind(at as i64)
+    .fetch_optional(&mut *connection)
+    .await
+    .map_err(|e| place.failure(e))?;
+    let Some((id,)) = created else { return Ok(None) };
+    for (seq, record) in (1..).zip(&records) {
+        insert(place, connection, id, seq, at, record).await?;
+    }
+    let entries = records.into_iter().map(|record| Entry { at: at_millis(at), record }).collect();
+    Ok(Some(Stored {
+        id: IntentId::new(id as u64),
+        chain_id: new.chain_id,
+        key: new.key.clone(),
+        account: new.account,
+        created: true,
+        entries,
+        tombstone: None,
+    }))
+}
+
+pub(super) async fn append(
+    place: &Place,
+    connection: &mut Connection,
+    author: Author,
+    intent: IntentId,
+    after: u64,
+    records: &[Record],
+) -> Result<()> {
+    let unknown = JournalError::UnknownIntent { intent };
+    let Ok(id) = i64::try_from(intent.get()) else { return Err(unknown) };
+    let held: Option<(i64, Vec<u8>, i64, i64)> =
+        sqlx::query_as("SELECT chain_id, account, records, state FROM intents WHERE id = $1")
+            .bind(id)
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(|e| place.failure(e))?;
+    let Some((chain, account, found, state)) = held else { return Err(unknown) };
+    let damaged = || place.corrupt(format!("intent {id} cannot be read"), None);
+    let account = Address::try_from(&account[..]).map_err(|_| damaged())?;
+    let line = Line { chain_id: chain as u64, account };
+    let owns = match author {
+        Author::Owner(claim) => claim.line == line && lines::holds(place, connection, claim).await?,
+        Author::Caller => records.iter().all(Record::is_of_caller),
+    };
+    if !owns {
+        return Err(JournalError::ClaimLost { account });
+    }
+    match state_of(state).ok_or_else(damaged)? {
+        State::Due | State::Stopped => {}
+        State::Finished | State::Pruned => return Err(JournalError::Finished { intent }),
+    }
+    if i64::try_from(after) != Ok(found) {
+        return Err(JournalError::Conflict { after, found: found as u64 });
+    }
+    ends(records).ok_or(JournalError::Finished { intent })?;
+    let Some(state) = State::after(records) else { return Ok(()) };
+
+    // Nobody else has appended since it was read, nor does until this transaction ends.
+    let signs = records.iter().any(|record| matches!(record.effect(), Some(RecordEffect::Take { .. })));
+    let at = millis_now();
+    let moved = sqlx::query(
+        "UPDATE intents SET records = records + $3, state = $4, changed = $5, \
+         signed = CASE WHEN $6 = 1 THEN 1 ELSE signed END WHERE id = $1 AND records = $2",
+    )
+    .bind(id)
+    .bind(found)
+    .bind(records.len() as i64)
+    .bind(state_number(state))
+    .bind(at as i64)
+    .bind(i64::from(signs))
+    .execute(&mut *connection)
+    .await
+    .map_err(|e| place.failure(e))?;
+    if moved.rows_affected() == 0 {
+        return Err(JournalError::Conflict { after, found: after + 1 });
+    }
+    let holder = Holder { line, intent: id };
+    for (seq, record) in (found + 1..).zip(records) {
+        insert(place, connection, id, seq, at, record).await?;
+        match record.effect() {
+            Some(RecordEffect::Take { nonce, step }) => {
+                lines::take(place, connection, holder, nonce, step).await?;
+            }
+            Some(RecordEffect::Release { nonce }) => lines::free(place, connection, holder, nonce).await?,
+            Some(RecordEffect::Lose { nonce }) => {
+                lines::free(place, connection, holder, nonce).await?;
+                lines::account_for(place, connection, line, following(nonce)).await?;
+            }
+            Some(RecordEffect::Finish) | None => {}
+        }
+    }
+    Ok(())
+}
+
+async fn insert(
+    place: &Place,
+    connection: &mut Connection,
+    intent: i64,
+    seq: i64,
+    at: u64,
+    record: &Record,
+) -> Result<()> {
+    let body = envelope::seal(record)
+        .map_err(|e| JournalError::Backend { journal: place.name(), source: e.into() })?;
+    sqlx::query("INSERT INTO records (intent, seq, at, body) VALUES ($1, $2, $3, $4)")
+        .bind(intent)
+        .bind(seq)
+        .bind(at as i64)
+        .bind(body)
+        .execute(connection)
+        .await
+        .map_err(|e| place.failure(e))?;
+    Ok(())
+}
+
+/// One record of an intent: id, account, how many records there should be, its tombstone, then the record's place,
+/// time and body. The last three are null where an intent has no record, as after pruning.
+type Row = (i64, Vec<u8>, i64, Option<String>, Option<i64>, Option<i64>, Option<String>);
+
+/// The intent that the rows are about.
+fn gather(place: &Place, chain_id: u64, key: &str, rows: Vec<Row>) -> Result<Option<Stored>> {
+    let mut rows = rows.into_iter();
+    let Some(first) = rows.next() else { return Ok(None) };
+    let (id, count, buried) = (first.0, first.2, first.3.clone());
+    let account = Address::try_from(&first.1[..])
+        .map_err(|_| place.corrupt(format!("the account of intent {id} cannot be read"), None))?;
+    let unreadable = |what: &str, unreadable| match unreadable {
+        Unreadable::Newer(found) => {
+            JournalError::NewerSchema { journal: place.name(), found, known: envelope::VERSION }
+        }
+        Unreadable::Damaged(error) => JournalError::Corrupt {
+            journal: place.name(),
+            what: format!("{what} of intent {id} cannot be read"),
+            source: Some(error.into()),
+        },
+    };
+    let mut stored = Stored {
+        id: IntentId::new(id as u64),
+        chain_id,
+        key: key.to_owned(),
+        account,
+        created: false,
+        entries: Vec::with_capacity(usize::try_from(count).unwrap_or_default().min(rows.len() + 1)),
+        tombstone: None,
+    };
+    if let Some(buried) = buried {
+        let tombstone: Tombstone = envelope::unseal(&buried).map_err(|e| unreadable("the tombstone", e))?;
+        stored.tombstone = Some(tombstone);
+        return Ok(Some(stored));
+    }
+    for (expected, row) in (1..).zip(iter::once(first).chain(rows)) {
+        let (_, _, _, _, Some(seq), Some(at), Some(body)) = row else { break };
+        if seq != expected {
+            break;
+        }
+        let record = envelope::unseal(&body).map_err(|e| unreadable(&format!("record {seq}"), e))?;
+        stored.entries.push(Entry { at: at_millis(at.max(0) as u64), record });
+    }
+    if stored.seen() as i64 != count {
+        return Err(place.corrupt(format!("record {} of intent {id} is missing", stored.seen() + 1), None));
+    }
+    Ok(Some(stored))
+}

@@ -1,0 +1,153 @@
+//! A journal in a SQL database. The statements are the same for all of them: a backend includes this module (by its
+//! path) next to what is its own, which is
+//!
+//! - `Backend`: the journal, with its `place` and its lanes `writers` and `readers`;
+//! - `Connection`: its connection;
+//! - `Place`: which database it is, in words, and what its failures mean;
+//! - `dialect`: the few words of SQL that differ.
+//!
+//! So each text is there once, and is checked by the compiler against each database's types.
+
+use std::time::Duration;
+
+use alloy_primitives::B256;
+use async_trait::async_trait;
+use backstay_core::tx::Record;
+
+use super::{Backend, Connection, Place, dialect};
+use crate::{
+    Author, Claim, Claiming, IntentId, Journal, JournalError, Line, LineState, NewIntent, Owner, Query,
+    Stored, Summary,
+    effects::{storable_chain, storable_nonce},
+};
+
+mod intents;
+mod keeping;
+mod lines;
+
+type Result<T, E = JournalError> = std::result::Result<T, E>;
+type Lease<'a> = crate::lane::Lease<'a, Connection>;
+
+impl Backend {
+    /// Begins to write. What is written happens at [`end`](Self::end), or not at all when the lease drops.
+    pub(super) async fn begin(&self) -> Result<Lease<'_>> {
+        let mut lease = self.writers.lease().await.map_err(|e| self.place.failure(e))?;
+        sqlx::query(dialect::BEGIN).execute(&mut *lease).await.map_err(|e| self.place.failure(e))?;
+        Ok(lease)
+    }
+
+    /// Commits what succeeded, takes back what failed.
+    async fn end<T>(&self, mut lease: Lease<'_>, result: Result<T>) -> Result<T> {
+        let word = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
+        let ended = sqlx::query(word).execute(&mut *lease).await;
+        match (result, ended) {
+            (result, Ok(_)) => {
+                lease.keep();
+                result
+            }
+            // The database has rolled back by itself, as on a full disk, or does when the connection closes now.
+            (Err(error), Err(_)) => Err(error),
+            (Ok(_), Err(error)) => Err(self.place.failure(error)),
+        }
+    }
+
+    async fn read(&self) -> Result<Lease<'_>> {
+        self.readers.lease().await.map_err(|e| self.place.failure(e))
+    }
+
+    async fn open_in(&self, connection: &mut Connection, intent: NewIntent) -> Result<Stored> {
+        match intents::create(&self.place, connection, &intent).await? {
+            Some(created) => Ok(created),
+            // Somebody was faster.
+            None => {
+                let stored = intents::load(&self.place, connection, intent.chain_id, &intent.key).await?;
+                stored.ok_or_else(|| self.place.corrupt("an intent is and is not there", None))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Journal for Backend {
+    async fn claim(&self, line: Line, owner: &Owner, ttl: Duration) -> Result<Claiming> {
+        storable_chain(line.chain_id)?;
+        let mut lease = self.begin().await?;
+        let claimed = lines::claim(&self.place, &mut lease, line, owner, ttl).await;
+        self.end(lease, claimed).await
+    }
+
+    async fn release(&self, claim: Claim) -> Result<()> {
+        let mut lease = self.begin().await?;
+        let released = lines::release(&self.place, &mut lease, claim).await;
+        self.end(lease, released).await
+    }
+
+    async fn open(&self, intent: NewIntent) -> Result<Stored> {
+        storable_chain(intent.chain_id)?;
+        // What is there already needs no lock, and can be had when nothing can be written.
+        if let Some(stored) = self.load(intent.chain_id, &intent.key).await? {
+            return Ok(stored);
+        }
+        let mut lease = self.begin().await?;
+        let opened = self.open_in(&mut lease, intent).await;
+        self.end(lease, opened).await
+    }
+
+    async fn load(&self, chain_id: u64, key: &str) -> Result<Option<Stored>> {
+        let mut lease = self.read().await?;
+        let stored = intents::load(&self.place, &mut lease, chain_id, key).await?;
+        lease.keep();
+        Ok(stored)
+    }
+
+    async fn append(&self, author: Author, intent: IntentId, after: u64, records: &[Record]) -> Result<()> {
+        let mut lease = self.begin().await?;
+        let appended = intents::append(&self.place, &mut lease, author, intent, after, records).await;
+        self.end(lease, appended).await
+    }
+
+    async fn list(&self, query: &Query) -> Result<Vec<Summary>> {
+        let mut lease = self.read().await?;
+        let listed = keeping::list(&self.place, &mut lease, query).await?;
+        lease.keep();
+        Ok(listed)
+    }
+
+    async fn line(&self, line: Line, from: u64) -> Result<LineState> {
+        let mut lease = self.read().await?;
+        let state = lines::state(&self.place, &mut lease, line, from).await?;
+        lease.keep();
+        Ok(state)
+    }
+
+    async fn account_for(&self, line: Line, nonce: u64) -> Result<()> {
+        storable_chain(line.chain_id)?;
+        storable_nonce(nonce)?;
+        let mut lease = self.begin().await?;
+        let accounted = lines::account_for(&self.place, &mut lease, line, nonce).await;
+        self.end(lease, accounted).await
+    }
+
+    async fn prune(&self, chain_id: u64, older_than: Duration, limit: u32) -> Result<u32> {
+        let mut lease = self.begin().await?;
+        let pruned = keeping::prune(&self.place, &mut lease, chain_id, older_than, limit).await;
+        self.end(lease, pruned).await
+    }
+
+    async fn genesis(&self, chain_id: u64) -> Result<Option<B256>> {
+        let mut lease = self.read().await?;
+        let hash = keeping::genesis(&self.place, &mut lease, chain_id).await?;
+        lease.keep();
+        Ok(hash)
+    }
+
+    async fn record_genesis(&self, chain_id: u64, hash: B256) -> Result<B256> {
+        storable_chain(chain_id)?;
+        if let Some(recorded) = self.genesis(chain_id).await? {
+            return Ok(recorded);
+        }
+        let mut lease = self.begin().await?;
+        let recorded = keeping::record_genesis(&self.place, &mut lease, chain_id, hash).await;
+        self.end(lease, recorded).await
+    }
+}
