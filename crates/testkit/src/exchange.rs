@@ -1,6 +1,6 @@
 //! One HTTP exchange: the requests in its body, the rules they meet, and how it ends.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
@@ -11,6 +11,7 @@ use crate::{
     Action, Call, Outcome, Reply, RpcError, Rule, View,
     history::{self, Pruned},
     lens::{self, Horizon, Sight},
+    program::Hook,
     proxy::{Loaded, Payload, Site},
     record::Entry,
     upstream::{Answer, Upstream},
@@ -26,6 +27,32 @@ pub(crate) enum Ending {
     Reset,
     /// Left open without an answer.
     Hang,
+}
+
+/// What is told to the connection.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) ending: Ending,
+    /// To be called when the client has got what it gets.
+    pub(crate) hooks: Vec<Due>,
+}
+
+/// A hook whose time has come.
+pub(crate) struct Due {
+    hook: Hook,
+    call: Call,
+}
+
+impl Due {
+    pub(crate) fn run(&self) {
+        (self.hook)(&self.call);
+    }
+}
+
+impl fmt::Debug for Due {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Due").field("call", &self.call).finish_non_exhaustive()
+    }
 }
 
 /// A JSON-RPC request and what is known of it.
@@ -89,7 +116,7 @@ impl Exchange {
     }
 
     /// Runs to the end and tells the connection, if it is still there.
-    pub(crate) async fn run(mut self, client: oneshot::Sender<Ending>) {
+    pub(crate) async fn run(mut self, client: oneshot::Sender<Told>) {
         let delays = self.asked.iter().filter_map(|asked| self.rule_of(asked)).map(|rule| rule.delay);
         if let Some(delay) = delays.max().filter(|delay| !delay.is_zero()) {
             tokio::time::sleep(delay).await;
@@ -105,8 +132,13 @@ impl Exchange {
         for (asked, outcome) in self.asked.iter_mut().zip(outcomes) {
             asked.entry.end(outcome);
         }
+        let due = |asked: &Asked| {
+            let hook = self.rule_of(asked)?.after_answer.clone()?;
+            Some(Due { hook, call: asked.entry.call().clone() })
+        };
+        let hooks = self.asked.iter().filter_map(due).collect();
         // The client may leave at this very moment; that it was answered is then as true as over any network.
-        let _ = client.send(ending);
+        let _ = client.send(Told { ending, hooks });
     }
 
     /// The first action that ends the whole exchange before anything is forwarded.

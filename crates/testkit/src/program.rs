@@ -20,8 +20,8 @@ use serde_json::Value;
 
 use crate::{Call, History, Reply, RpcError, View};
 
-/// A function called with a request at a fixed point of its way: before it is forwarded, or after the chain
-/// replied and before the client gets an answer.
+/// A function called with a request at a fixed point of its way: before it is forwarded, after the chain
+/// replied and before the client gets an answer, or once the answer has left.
 ///
 /// It runs on a task of the runtime and holds up that request only; it may block for as long as killing a
 /// process takes.
@@ -201,6 +201,7 @@ pub struct Rule {
     pub(crate) action: Action,
     pub(crate) before: Option<Hook>,
     pub(crate) after_reply: Option<Hook>,
+    pub(crate) after_answer: Option<Hook>,
     matched: AtomicU64,
     hits: Hits,
 }
@@ -236,6 +237,7 @@ impl Rule {
             action: Action::Pass,
             before: None,
             after_reply: None,
+            after_answer: None,
             matched: AtomicU64::new(0),
             hits: Hits::default(),
         }
@@ -316,6 +318,14 @@ impl Rule {
     /// [`Http`](Action::Http)).
     pub fn after_reply(mut self, hook: impl Fn(&Call) + Send + Sync + 'static) -> Self {
         self.after_reply = Some(Arc::new(hook));
+        self
+    }
+
+    /// Calls `hook` when the client has got all that it gets: the answer has been handed to the system, or the
+    /// connection has been closed. Not called for [`Hang`](Action::Hang), nor when the client had left before. With
+    /// [`CutReply`](Action::CutReply) the connection may still be open.
+    pub fn after_answer(mut self, hook: impl Fn(&Call) + Send + Sync + 'static) -> Self {
+        self.after_answer = Some(Arc::new(hook));
         self
     }
 

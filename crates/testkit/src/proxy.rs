@@ -32,7 +32,7 @@ use tokio::{
 
 use crate::{
     History, Program, Rule, View,
-    exchange::{Ending, Exchange, response, too_large},
+    exchange::{Due, Ending, Exchange, Told, response, too_large},
     record::{Entry, Log},
     upstream::{MAX_BODY_BYTES, Upstream},
 };
@@ -191,7 +191,7 @@ impl Site {
         locked(&self.exchanges).abort_all();
     }
 
-    fn spawn(&self, exchange: Exchange, client: oneshot::Sender<Ending>) {
+    fn spawn(&self, exchange: Exchange, client: oneshot::Sender<Told>) {
         let mut exchanges = locked(&self.exchanges);
         while exchanges.try_join_next().is_some() {}
         exchanges.spawn(exchange.run(client));
@@ -232,19 +232,45 @@ async fn accept(site: Arc<Site>, listener: TcpListener, closed: oneshot::Receive
 async fn serve(site: Arc<Site>, stream: TcpStream) {
     // Small replies are not to wait for acknowledgements; a failure costs time only.
     let _ = stream.set_nodelay(true);
-    let reset = Arc::new(AtomicBool::new(false));
+    let end = Arc::new(End::default());
     let service = service_fn(|request| {
-        let (site, reset) = (Arc::clone(&site), Arc::clone(&reset));
+        let (site, end) = (Arc::clone(&site), Arc::clone(&end));
         // hyper hands the socket back only where the future can be moved.
-        Box::pin(async move { exchange(site, request, &reset).await })
+        Box::pin(async move { exchange(site, request, &end).await })
     });
     let mut connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     // An error is a client that left or a fault of the program: in both cases the connection is over.
-    let _ = poll_fn(|context| connection.poll_without_shutdown(context)).await;
+    let _ = poll_fn(|context| {
+        let polled = connection.poll_without_shutdown(context);
+        if polled.is_pending() {
+            // What was answered in this poll was written in it too.
+            end.run_hooks();
+        }
+        polled
+    })
+    .await;
     let stream = connection.into_parts().io.into_inner();
-    if reset.load(Ordering::SeqCst) {
+    if end.reset.load(Ordering::SeqCst) {
         // Without it the close is an orderly one, which the client tells apart by its own wait only.
         let _ = stream.set_zero_linger();
+    }
+    drop(stream);
+    end.run_hooks();
+}
+
+/// What the exchanges of a connection leave to it.
+#[derive(Debug, Default)]
+struct End {
+    /// It is to end with a reset.
+    reset: AtomicBool,
+    /// To be called when what was answered has been written.
+    hooks: Mutex<Vec<Due>>,
+}
+
+impl End {
+    fn run_hooks(&self) {
+        let due = std::mem::take(&mut *locked(&self.hooks));
+        due.iter().for_each(Due::run);
     }
 }
 
@@ -256,7 +282,7 @@ pub(crate) struct Closed;
 async fn exchange(
     site: Arc<Site>,
     request: Request<Incoming>,
-    reset: &AtomicBool,
+    end: &End,
 ) -> Result<Response<Payload>, Closed> {
     if request.method() != Method::POST {
         return Ok(response(StatusCode::METHOD_NOT_ALLOWED, "text/plain", Bytes::new()));
@@ -269,15 +295,19 @@ async fn exchange(
     let (tell, told) = oneshot::channel();
     let exchange = Exchange::read(Arc::clone(&site), body);
     site.spawn(exchange, tell);
-    match told.await {
-        Ok(Ending::Answer(answer)) => Ok(answer),
-        Ok(Ending::Hang) => pending().await,
-        Ok(Ending::Reset) => {
-            reset.store(true, Ordering::SeqCst);
+    // Otherwise the exchange was aborted, or a hook or a predicate of the test panicked in it.
+    let Told { ending, hooks } = told.await.map_err(|_| Closed)?;
+    if !matches!(ending, Ending::Hang) {
+        locked(&end.hooks).extend(hooks);
+    }
+    match ending {
+        Ending::Answer(answer) => Ok(answer),
+        Ending::Hang => pending().await,
+        Ending::Reset => {
+            end.reset.store(true, Ordering::SeqCst);
             Err(Closed)
         }
-        // The exchange was aborted, or a hook or a predicate of the test panicked in it.
-        Ok(Ending::Close) | Err(_) => Err(Closed),
+        Ending::Close => Err(Closed),
     }
 }
 

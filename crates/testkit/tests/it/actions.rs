@@ -302,6 +302,25 @@ async fn hooks_run_before_the_chain_and_before_the_client() {
     assert_eq!(*seen.lock().expect("no panic"), [("before", None), ("after", Some(reply))]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_after_the_answer_runs_when_the_client_has_got_what_it_gets() {
+    let chain = chain().await;
+    for action in [Action::Pass, Action::LoseReply, Action::Reset] {
+        let (tell, told) = std::sync::mpsc::channel();
+        let told = Mutex::new(told);
+        let (seen, mut found) = tokio::sync::mpsc::unbounded_channel();
+        // It holds the connection up until the client says that it got something.
+        let wait = move |_: &Call| {
+            let told = told.lock().expect("no panic").recv_timeout(SOON);
+            seen.send(told.is_ok()).expect("the test waits for it");
+        };
+        let fleet = fleet(&chain, Rule::on("eth_chainId").after_answer(wait).then(action.clone())).await;
+        ask(&fleet.url("a"), "eth_chainId", json!([])).await;
+        tell.send(()).expect("the hook waits for it");
+        assert_eq!(found.recv().await, Some(true), "{action:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_hook_that_panics_closes_the_connection() {
     let chain = chain().await;
