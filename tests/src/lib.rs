@@ -5,7 +5,7 @@
 //! is always read from the chain itself or from the endpoints' own records, never from the SDK.
 
 pub mod by_hand;
-pub mod child;
+pub mod crash;
 pub mod fleets;
 pub mod report;
 pub mod restart;

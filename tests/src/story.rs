@@ -1,6 +1,6 @@
 //! Approve, then register, as a service would write it.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use backstay::{
     AllowanceFlow, Client, Config, EndpointConfig, Grant, Intent,
@@ -16,11 +16,10 @@ use url::Url;
 /// The chain id of anvil.
 pub const CHAIN_ID: u64 = 31_337;
 
-/// Endpoints in order of preference, with the demo's attempt timeout.
-pub fn config(endpoints: &[(String, Url)], journal: &Path) -> Config {
+/// Endpoints in order of preference, with the demo's attempt timeout. The journal is still to be named.
+pub fn config(endpoints: &[(String, Url)]) -> Config {
     let endpoint = |(name, url): &(String, Url)| EndpointConfig::new(name, url.as_str());
     let mut config = Config::new(CHAIN_ID, endpoints.iter().map(endpoint).collect());
-    config.journal = Some(journal.to_owned());
     config.provider.attempt_timeout = Duration::from_secs(2);
     config.tx.inclusion_timeout = Duration::from_secs(60);
     config

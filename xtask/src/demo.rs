@@ -6,14 +6,13 @@ use anyhow::{Context, bail};
 use clap::Args as ClapArgs;
 use comfy_table::{Cell, ContentArrangement, Table, presets::UTF8_HORIZONTAL_ONLY};
 use e2e::{
-    child,
     fleets::{self, Kind},
     report::FleetReport,
 };
 use futures::{StreamExt, stream};
 use serde_json::json;
 
-use crate::tools::Tools;
+use crate::{run::runtime, tools::Tools};
 
 /// How many fleets run side by side: their chains wait for blocks most of the time.
 const SIDE_BY_SIDE: usize = 4;
@@ -71,15 +70,6 @@ pub(crate) fn run(tools: &Tools, args: &Args) -> anyhow::Result<()> {
     }
     println!("All {} fleets: one approve, one registration.", reports.len());
     Ok(())
-}
-
-/// One life of the restart fleet's process.
-///
-/// # Errors
-///
-/// What stopped it.
-pub(crate) fn child(orders: &str) -> anyhow::Result<()> {
-    runtime()?.block_on(child::run(serde_json::from_str(orders)?))
 }
 
 fn chosen(names: &[String]) -> anyhow::Result<Vec<Kind>> {
@@ -144,8 +134,4 @@ fn table(reports: &[FleetReport]) -> Table {
         ]);
     }
     table
-}
-
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }

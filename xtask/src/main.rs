@@ -1,6 +1,7 @@
 //! Project tasks, run as `cargo xtask <task>`.
 
 mod artifacts;
+mod crash;
 mod demo;
 mod mutants;
 mod run;
@@ -38,13 +39,15 @@ enum Task {
     },
     /// Change the code that decides, place by place, and see that a unit test notices (within half an hour)
     Mutants(mutants::Args),
-    /// A process of the restart fleet
-    #[command(name = e2e::restart::CHILD, hide = true)]
-    RestartChild {
+    /// Approve, then register, in a process that is killed at each boundary in turn, and started again
+    Crash(crash::Args),
+    /// The process that is killed
+    #[command(name = e2e::crash::child::CHILD, hide = true)]
+    StoryChild {
         /// What it is told, as JSON
         orders: String,
     },
-    /// Run every test: Solidity, artifacts, then `cargo test --workspace`
+    /// Run every test: Solidity, artifacts, the crash matrix, then `cargo test --workspace`
     Test {
         /// Arguments for `cargo test`, such as a filter or `-p e2e`; after `--`, for the test binaries
         #[arg(allow_hyphen_values = true)]
@@ -68,7 +71,8 @@ fn perform(task: Task) -> anyhow::Result<()> {
         Task::Demo(args) => demo::run(&tools, &args),
         Task::Bench { json } => suite::bench(&tools, json.as_deref()),
         Task::Mutants(args) => mutants::run_all(&tools, &args),
-        Task::RestartChild { orders } => demo::child(&orders),
+        Task::Crash(args) => crash::run(&tools, &args),
+        Task::StoryChild { orders } => crash::child(&orders),
         Task::Test { args, binary_args } => suite::run_all(&tools, &CargoArgs::new(&args, &binary_args)),
     }
 }
@@ -89,7 +93,8 @@ mod tests {
             | Task::Demo(_)
             | Task::Bench { .. }
             | Task::Mutants(_)
-            | Task::RestartChild { .. } => panic!("another task"),
+            | Task::Crash(_)
+            | Task::StoryChild { .. } => panic!("another task"),
         }
     }
 

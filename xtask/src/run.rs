@@ -1,4 +1,4 @@
-//! Child processes whose exit status becomes ours.
+//! Child processes whose exit status becomes ours, and the runtime of what is asynchronous.
 
 use std::{
     fmt,
@@ -15,6 +15,15 @@ use anyhow::Context;
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let status = command.status().with_context(|| format!("cannot start `{}`", shown(command)))?;
     if status.success() { Ok(()) } else { Err(Failed { command: shown(command), status }.into()) }
+}
+
+/// A runtime with a thread for each core.
+///
+/// # Errors
+///
+/// When the system gives no threads.
+pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
 /// A child that ran and did not succeed.

@@ -4,12 +4,13 @@ use std::{env, ffi::OsString, path::Path, process::Command};
 
 use crate::{
     artifacts::{self, Mode},
+    crash,
     run::run,
     tools::Tools,
 };
 
-/// Runs the Solidity tests, checks the artifacts, then runs `cargo test`: on the whole workspace, or on
-/// what `args` say.
+/// Runs the Solidity tests, checks the artifacts, and runs the crash matrix, then `cargo test` on the whole
+/// workspace; or `cargo test` on what `args` say, without the matrix.
 ///
 /// # Errors
 ///
@@ -17,6 +18,10 @@ use crate::{
 pub(crate) fn run_all(tools: &Tools, args: &CargoArgs) -> anyhow::Result<()> {
     run(Command::new(tools.forge()?).arg("test").current_dir(tools.contracts()))?;
     artifacts::build(tools, Mode::Check)?;
+    if args.cargo.is_empty() {
+        // Not last, so that the output ends with the summary of the tests.
+        crash::run(tools, &crash::Args::default_selection())?;
+    }
 
     for selection in selections(&args.cargo) {
         run(tools.command(cargo())?.arg("test").args(selection).arg("--").args(&args.binaries))?;

@@ -3,6 +3,8 @@
 //! `ContextGraphs.createContextGraph` takes a deposit, read from `Parameters`, in a `Token`; without an
 //! allowance it reverts with `TooLowAllowance`. Their sources are in `contracts/`.
 
+use std::time::Duration;
+
 use alloy::{
     primitives::{Address, B256, Bytes, U256, keccak256},
     providers::MULTICALL3_ADDRESS,
@@ -109,11 +111,34 @@ impl Deployment {
     ///
     /// When the chain refuses or cannot be reached.
     pub async fn fund(&self, chain: &Anvil, account: Address) -> Result<(), Error> {
+        send(chain, self.funding(chain, account).await?).await.map(drop)
+    }
+
+    /// Does the same for many accounts, and waits for the blocks of a chain that mines by itself.
+    ///
+    /// # Errors
+    ///
+    /// When the chain refuses or cannot be reached.
+    pub async fn fund_all(&self, chain: &Anvil, accounts: &[Address]) -> Result<(), Error> {
+        let mut hashes = Vec::with_capacity(accounts.len());
+        for account in accounts {
+            let funding = self.funding(chain, *account).await?;
+            hashes.push(chain.rpc("eth_sendTransaction", json!([funding])).await?);
+        }
+        for hash in hashes {
+            while receipt(chain, &hash).await?.is_null() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives an account its ether, and returns the transaction that gives it its tokens.
+    async fn funding(&self, chain: &Anvil, account: Address) -> Result<Value, Error> {
         let ether = U256::from(100) * U256::from(10).pow(U256::from(18));
         chain.rpc("anvil_setBalance", json!([account, ether])).await?;
         let mint = Token::mintCall { to: account, amount: self.deposit * U256::from(100) };
-        let call = json!({"from": self.owner, "to": self.token, "input": Bytes::from(mint.abi_encode())});
-        send(chain, call).await.map(drop)
+        Ok(json!({"from": self.owner, "to": self.token, "input": Bytes::from(mint.abi_encode())}))
     }
 
     /// How many approves of an account the chain has included.
@@ -153,12 +178,20 @@ async fn send(chain: &Anvil, transaction: Value) -> Result<Value, Error> {
     let hash = chain.rpc("eth_sendTransaction", json!([transaction])).await?;
     loop {
         chain.mine(1).await?;
-        let receipt = chain.rpc("eth_getTransactionReceipt", json!([hash])).await?;
+        let receipt = receipt(chain, &hash).await?;
         if !receipt.is_null() {
-            assert_eq!(receipt["status"], "0x1", "a transaction of the set-up reverted: {transaction}");
             return Ok(receipt);
         }
     }
+}
+
+async fn receipt(chain: &Anvil, hash: &Value) -> Result<Value, Error> {
+    let receipt = chain.rpc("eth_getTransactionReceipt", json!([hash])).await?;
+    assert!(
+        receipt.is_null() || receipt["status"] == "0x1",
+        "a transaction of the set-up reverted: {receipt}"
+    );
+    Ok(receipt)
 }
 
 async fn events(chain: &Anvil, contract: Address, topics: Value) -> Result<u64, Error> {
