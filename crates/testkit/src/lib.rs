@@ -82,6 +82,10 @@
 //! the shown head and at its own, and counts a call only if the answers differ. A read of what was pruned counts
 //! where the chain has it.
 //!
+//! # PostgreSQL
+//!
+//! A [`Postgres`] is a server of one's own, to be killed and restarted.
+//!
 //! # Limits
 //!
 //! The endpoints of a fleet speak HTTP/1.1, and POST only. A [`SocketServer`] is an endpoint over WebSocket, without
@@ -93,6 +97,9 @@ mod exchange;
 mod fleet;
 mod history;
 mod lens;
+#[cfg(unix)]
+mod postgres;
+mod process;
 mod program;
 mod proxy;
 mod record;
@@ -106,6 +113,8 @@ pub use anvil::{Anvil, AnvilBuilder};
 pub use error::Error;
 pub use fleet::{Endpoint, Fleet, FleetBuilder};
 pub use history::{Data, Gone, History, Kept};
+#[cfg(unix)]
+pub use postgres::{Fsync, Postgres, PostgresBuilder, PostgresPlaces};
 pub use program::{Action, Hits, Hook, Program, Rule, Script};
 pub use record::{Call, Mark, Outcome, Reply, RpcError};
 pub use scenario::Scenario;

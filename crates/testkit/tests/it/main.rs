@@ -5,5 +5,7 @@ mod client;
 mod fleets;
 mod history;
 mod nodes;
+#[cfg(unix)]
+mod postgres;
 mod scenarios;
 mod views;
