@@ -22,7 +22,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("backstay-testkit", &["backstay"]),
     ("e2e", &["backstay", "backstay-provider", "backstay-testkit"]),
     ("examples", &["backstay", "backstay-testkit"]),
-    ("xtask", &["e2e"]),
+    ("xtask", &["backstay-testkit", "e2e"]),
 ];
 
 /// All that `core` may be built from.

