@@ -10,3 +10,6 @@ pub use record::{
     Stop,
 };
 pub use state::{Due, FoldError, Intent, Round, Transaction};
+
+#[cfg(test)]
+mod tests;
