@@ -11,7 +11,7 @@ use backstay::{
     Inclusion,
     journal::{Line, Query, State},
 };
-use backstay_testkit::{Anvil, Fleet, sample::Deployment};
+use backstay_testkit::{Anvil, Fleet, Mark, sample::Deployment};
 use serde_json::{Value, json};
 
 use super::child::{Store, Told};
@@ -27,6 +27,8 @@ pub(super) struct Truth<'a> {
     pub(super) owner: Address,
     /// Whom a wei was to be paid.
     pub(super) payee: Option<Address>,
+    /// Where the fleet's records of each life begin.
+    pub(super) lives: &'a [Mark],
 }
 
 impl Truth<'_> {
@@ -67,6 +69,9 @@ impl Truth<'_> {
         for hash in &kept {
             let receipt = self.receipt(*hash).await?;
             hold(!receipt.is_null(), &|| format!("{hash} was sent, and is in no block"));
+        }
+        for (life, hash) in self.sent_unseen() {
+            hold(false, &|| format!("life {life} sent {hash} again before it looked for its receipt"));
         }
         let handles = [("registration", told.inclusion), ("payment", told.payment)];
         for (what, inclusion) in handles.into_iter().take(1 + usize::from(self.payee.is_some())) {
@@ -120,6 +125,31 @@ impl Truth<'_> {
             }
         }
         signed
+    }
+
+    /// What a life sent that an earlier one had sent, and for whose receipt it had not asked.
+    fn sent_unseen(&self) -> Vec<(usize, TxHash)> {
+        let (mut sent, mut unseen) = (BTreeSet::new(), Vec::new());
+        for (index, life) in self.lives.iter().enumerate() {
+            let mut calls = self.fleet.records_since(*life);
+            if let Some(next) = self.lives.get(index + 1) {
+                calls.truncate(calls.len() - self.fleet.records_since(*next).len());
+            }
+            let mut looked = BTreeSet::new();
+            for call in calls {
+                if call.method == "eth_getTransactionReceipt" {
+                    looked.extend(call.params[0].as_str().and_then(|hash| hash.parse::<TxHash>().ok()));
+                }
+                let Some(hash) = call.tx_hash() else { continue };
+                // From then on this life knows that it has sent it.
+                if sent.contains(&hash) && looked.insert(hash) {
+                    unseen.push((index + 1, hash));
+                }
+                sent.insert(hash);
+                looked.insert(hash);
+            }
+        }
+        unseen
     }
 
     async fn receipt(&self, hash: TxHash) -> anyhow::Result<Value> {

@@ -8,7 +8,7 @@ use std::{
 
 use alloy::primitives::keccak256;
 use anyhow::Context;
-use backstay_testkit::{Action, Call, Fleet, Program, Rule};
+use backstay_testkit::{Action, Call, Fleet, Mark, Program, Rule};
 use rustix::{
     io::Errno,
     process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid},
@@ -56,6 +56,8 @@ pub enum End {
 pub struct Life {
     /// How it ended.
     pub end: End,
+    /// What it asked the endpoints for is from here on in the fleet's records.
+    pub begun: Mark,
     /// How long it took.
     pub took: Duration,
     /// What the endpoints were asked.
@@ -80,11 +82,11 @@ pub async fn live(
         let wires = if index == 0 { wires } else { Wires::Sound };
         fleet.endpoint(name).set(program(wires, &trap, &living));
     }
-    let begun = Instant::now();
+    let (begun, since) = (fleet.mark(), Instant::now());
     let end = run(orders, &living).await;
     // It is as dead for the endpoints, whatever came of it.
     living.set(None);
-    Ok(Life { end: end?, took: begun.elapsed(), calls: trap.calls() })
+    Ok(Life { end: end?, begun, took: since.elapsed(), calls: trap.calls() })
 }
 
 async fn run(orders: &Orders, living: &Living) -> anyhow::Result<End> {

@@ -19,7 +19,7 @@ use alloy::{
     signers::local::PrivateKeySigner,
 };
 use anyhow::{Context, ensure};
-use backstay_testkit::{Fleet, Program, sample::Deployment};
+use backstay_testkit::{Fleet, Mark, Program, sample::Deployment};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Serialize;
 use tempfile::TempDir;
@@ -196,12 +196,13 @@ impl Scene {
             Company::Alone => None,
             Company::Payment => Some(payee(place.signer.address())),
         };
-        let mut told = None;
+        let (mut told, mut lives) = (None, Vec::new());
         for point in plan.points.iter().map(Some).chain([None]) {
             if report.kills > 0 {
                 place.orders.payee = payee;
             }
             let life = live(&place.fleet, plan.setting.wires, &mut place.orders, point).await?;
+            lives.push(life.begun);
             report.lives_ms.push(life.took.as_millis() as u64);
             match life.end {
                 End::Killed => report.kills += 1,
@@ -221,12 +222,18 @@ impl Scene {
                 }
             }
         }
-        self.judge(&place, &told.unwrap_or_default(), &mut report).await?;
+        self.judge(&place, &lives, &told.unwrap_or_default(), &mut report).await?;
         report.ok = report.problems.is_empty();
         Ok(report)
     }
 
-    async fn judge(&self, place: &Place, told: &Told, report: &mut RunReport) -> anyhow::Result<()> {
+    async fn judge(
+        &self,
+        place: &Place,
+        lives: &[Mark],
+        told: &Told,
+        report: &mut RunReport,
+    ) -> anyhow::Result<()> {
         if let Err(error) = place.fleet.wait_until_idle(SETTLES).await {
             report.problems.push(format!("the endpoints are busy: {error}"));
         }
@@ -237,6 +244,7 @@ impl Scene {
             store: &place.orders.store,
             owner: place.signer.address(),
             payee: place.orders.payee,
+            lives,
         };
         report.problems.extend(truth.problems(told).await?);
         Ok(())
