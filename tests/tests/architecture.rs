@@ -9,15 +9,26 @@ use std::{
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
 /// Package to what it may depend on, of this workspace; dev-dependencies aside.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("backstay-core", &[]),
     ("backstay-provider", &["backstay-core"]),
     ("backstay-journal", &["backstay-core"]),
     ("backstay-tx", &["backstay-core", "backstay-provider", "backstay-journal"]),
     ("backstay-recovery", &["backstay-core", "backstay-provider", "backstay-tx"]),
     (
-        "backstay",
+        "backstay-intents",
         &["backstay-core", "backstay-provider", "backstay-journal", "backstay-tx", "backstay-recovery"],
+    ),
+    (
+        "backstay",
+        &[
+            "backstay-core",
+            "backstay-provider",
+            "backstay-journal",
+            "backstay-tx",
+            "backstay-recovery",
+            "backstay-intents",
+        ],
     ),
     ("backstay-testkit", &["backstay"]),
     ("e2e", &["backstay", "backstay-provider", "backstay-testkit"]),

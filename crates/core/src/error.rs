@@ -133,10 +133,22 @@ pub enum ErrorKind {
         /// The account.
         account: Address,
     },
+    /// The chain has mined transactions of an account that this client manages and that its journal knows nothing of:
+    /// somebody else signs for it, or the journal is an old copy. Nothing is signed until that is accepted.
+    ChainAhead {
+        /// The account.
+        account: Address,
+        /// The next nonce, by the chain.
+        chain: u64,
+        /// The first nonce that the journal knows nothing of.
+        journal: u64,
+    },
     /// The journal cannot be read or written. Nothing is sent without it.
     Journal,
     /// Another process, or another run, has gone on with this intent meanwhile.
     Superseded,
+    /// The intent has stopped, in a process that ran it before: the message says why.
+    Stopped,
     /// The client was shut down.
     Closed,
 }
@@ -167,8 +179,10 @@ impl ErrorKind {
             Self::NoContractCode { .. } => "no contract code",
             Self::InsufficientFunds { .. } => "insufficient funds",
             Self::ManagedAccount { .. } => "managed account",
+            Self::ChainAhead { .. } => "chain ahead",
             Self::Journal => "journal",
             Self::Superseded => "superseded",
+            Self::Stopped => "stopped",
             Self::Closed => "closed",
         }
     }

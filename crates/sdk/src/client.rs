@@ -1,10 +1,6 @@
 //! The client: endpoints, signers, flows and a journal, connected.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use alloy::{
     network::TxSigner,
@@ -13,21 +9,19 @@ use alloy::{
     rpc::client::RpcClient,
 };
 use backstay_core::{EndpointName, Error, ErrorKind, Result, endpoint::PoolStatus, router::Lookup};
-use backstay_journal::{Journal, MemoryJournal};
+use backstay_intents::{Dispatcher, Intent};
+use backstay_journal::{Journal, Line, MemoryJournal};
 use backstay_provider::{EndpointConfig, Endpoints, Failover};
 use backstay_recovery::{Flow, Runner};
 use backstay_tx::{Driver, TxSignerBox};
-use tokio::task::JoinSet;
 
-use crate::{
-    config::Config,
-    intent::{IntentBuilder, Running},
-};
+use crate::{config::Config, intent::IntentBuilder};
 
 /// A client for one chain. A cheap handle: clones are the same client.
 ///
 /// Its background work (the head tracker, the intents that run) ends when the last handle is dropped, and the
-/// last provider that it gave. An intent that had not ended goes on when it is sent again under its key.
+/// last provider that it gave. An intent that had not ended goes on in another process, or when a client is connected to
+/// the same journal again.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) shared: Arc<Shared>,
@@ -39,10 +33,8 @@ pub(crate) struct Shared {
     pub(crate) runner: Arc<Runner>,
     /// The accounts that there are signers for, in the order in which they were given.
     pub(crate) accounts: Vec<Address>,
-    /// The intents that run, by key.
-    pub(crate) running: Arc<Mutex<HashMap<String, Running>>>,
-    /// Owns the tasks of the intents that run.
-    pub(crate) tasks: Mutex<JoinSet<()>>,
+    /// Runs the intents.
+    pub(crate) dispatcher: Dispatcher,
 }
 
 /// Makes a [`Client`].
@@ -145,6 +137,63 @@ impl Client {
     /// journal reaches.
     pub fn intent(&self, key: impl Into<String>) -> IntentBuilder {
         IntentBuilder::new(self.clone(), key.into())
+    }
+
+    /// The intent that was sent under a key, by whichever process and however long ago; `None` where the journal has
+    /// none. It does not make it go on.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Journal`].
+    pub async fn find_intent(&self, key: &str) -> Result<Option<Intent>> {
+        self.shared.dispatcher.find(key).await
+    }
+
+    /// Makes every intent of this client's accounts go on that has not ended, also those that have stopped with an error,
+    /// and returns them in the order in which they were opened. With `resume = "on_start"`, the default, those that were
+    /// interrupted go on by themselves when the client is connected.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Journal`]; [`ErrorKind::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves some of them as they were: call it again.
+    pub async fn resume(&self) -> Result<Vec<Intent>> {
+        self.shared.dispatcher.resume().await
+    }
+
+    /// Accepts every transaction of an account that is mined, whoever has sent it, and returns the nonce that comes
+    /// next. For after [`ErrorKind::ChainAhead`], once it is clear who sent them.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] when no endpoint tells; [`ErrorKind::Journal`].
+    pub async fn accept_external(&self, account: Address) -> Result<u64> {
+        let line = Line { chain_id: self.chain_id(), account };
+        self.shared.runner.driver().accept_external(&*self.shared.journal, line).await
+    }
+
+    /// Removes the records of intents that ended longer ago than `older_than`, as `retention` does in the background,
+    /// and returns how many there were.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Journal`].
+    pub async fn prune(&self, older_than: Duration) -> Result<u64> {
+        self.shared.dispatcher.prune(older_than).await
+    }
+
+    /// Stops the work on intents, as if the process had been killed, and lets other processes have the accounts at once
+    /// instead of when the claims end. What had not ended goes on there, or when a client is connected again.
+    /// Dropping the last handle does the same in the background, where the runtime lives on.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Journal`] when a claim could not be released: it ends by itself.
+    pub async fn close(&self) -> Result<()> {
+        self.shared.dispatcher.close().await
     }
 
     /// The chain id.
@@ -270,8 +319,10 @@ impl Builder {
         }
         let driver = Driver::new(endpoints.clone(), config.tx, signers);
         let runner = Arc::new(Runner::new(driver, flows, config.recovery));
-        let (running, tasks) = (Arc::default(), Mutex::new(JoinSet::new()));
-        Ok(Client { shared: Arc::new(Shared { endpoints, journal, runner, accounts, running, tasks }) })
+        let (claims, retention) = (config.claims, config.retention);
+        let dispatcher =
+            Dispatcher::new(runner.clone(), journal.clone(), &accounts, claims, retention, config.resume);
+        Ok(Client { shared: Arc::new(Shared { endpoints, journal, runner, accounts, dispatcher }) })
     }
 }
 
@@ -281,16 +332,6 @@ impl fmt::Debug for Builder {
             .field("config", &self.config)
             .field("flows", &self.flows)
             .finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    /// The tasks of the intents that run.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that have ended are let go here, so that the set stays as small as what runs.
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(task);
     }
 }
 

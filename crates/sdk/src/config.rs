@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use backstay_core::{Error, Result};
+use backstay_intents::{ClaimsConfig, Resume, RetentionConfig};
 use backstay_provider::{EndpointConfig, ProviderConfig};
 use backstay_recovery::RecoveryConfig;
 use backstay_tx::TxConfig;
@@ -46,6 +47,15 @@ pub struct Config {
     /// The bounds of recovery.
     #[serde(default)]
     pub recovery: RecoveryConfig,
+    /// When intents go on that an earlier run has left open. Default: by themselves.
+    #[serde(default)]
+    pub resume: Resume,
+    /// How the accounts are shared between processes.
+    #[serde(default)]
+    pub claims: ClaimsConfig,
+    /// How long the journal keeps what has ended.
+    #[serde(default)]
+    pub retention: RetentionConfig,
 }
 
 impl Config {
@@ -58,6 +68,9 @@ impl Config {
             provider: ProviderConfig::default(),
             tx: TxConfig::default(),
             recovery: RecoveryConfig::default(),
+            resume: Resume::default(),
+            claims: ClaimsConfig::default(),
+            retention: RetentionConfig::default(),
         }
     }
 
@@ -77,7 +90,9 @@ impl Config {
         }
         self.provider.validate()?;
         self.tx.validate()?;
-        self.recovery.validate()
+        self.recovery.validate()?;
+        self.claims.validate()?;
+        self.retention.validate()
     }
 
     /// Reads TOML. Durations are written as `"6s"` or `"250ms"`.

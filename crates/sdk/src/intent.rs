@@ -1,26 +1,15 @@
-//! Intents: what to send, under a key, and the handle to wait with.
-
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-    time::Duration,
-};
+//! Intents: what to send, under a key.
 
 use alloy::{
     primitives::{Address, Bytes, U256},
     sol_types::SolCall,
 };
 use backstay_core::{
-    Delivery, Error, ErrorKind, Result, Retry,
-    session::Trail,
-    tx::{Content, Grant, Outcome, Record},
+    Error, ErrorKind, Result,
+    tx::{Content, Grant},
 };
-use backstay_journal::{Claim, Claiming, Journal, Line, NewIntent, Owner};
-use backstay_provider::Session;
-use backstay_recovery::Runner;
-use backstay_tx::Ledger;
-use tokio::sync::watch;
+use backstay_intents::Intent;
+use backstay_journal::NewIntent;
 
 use crate::client::Client;
 
@@ -35,21 +24,6 @@ pub struct IntentBuilder {
     value: U256,
     input: Bytes,
     grants: Vec<Grant>,
-}
-
-/// A handle to an intent that was sent. A cheap handle: dropping it stops the waiting, not the intent.
-#[derive(Clone)]
-pub struct Intent {
-    key: String,
-    running: Running,
-}
-
-/// One run of an intent in this process.
-#[derive(Clone)]
-pub(crate) struct Running {
-    content: Content,
-    ended: watch::Receiver<Option<Result<Outcome>>>,
-    session: Arc<OnceLock<Session>>,
 }
 
 impl IntentBuilder {
@@ -85,15 +59,14 @@ impl IntentBuilder {
 
     /// An approval that recovery may make for this intent. Default: none. May be given several times.
     ///
-    /// The grants of the newest send count, so one without grants takes them back. A run that is under way in
-    /// this process keeps those that it was started with.
+    /// The grants of the newest send count, so one without grants takes them back.
     pub fn grant(mut self, grant: Grant) -> Self {
         self.grants.push(grant);
         self
     }
 
     /// Sends it, or joins the intent that was sent under the same key before. Returns once it is written
-    /// down; the work goes on in the background.
+    /// down; the work goes on in the background, in the process that holds the line of its account.
     ///
     /// # Errors
     ///
@@ -122,155 +95,8 @@ impl IntentBuilder {
         };
         let account = account(client.accounts(), from)?;
         let content = Content { to, value, input };
-        if let Some(running) = client.running().get(&key).cloned() {
-            must_match(&key, &running.content, &content)?;
-            return Ok(Intent { key, running });
-        }
-        let journal = &client.shared.journal;
-        let new = NewIntent {
-            chain_id: client.chain_id(),
-            key: key.clone(),
-            account,
-            content: content.clone(),
-            grants: grants.clone(),
-        };
-        let claim = client.claim(account).await?;
-        let mut ledger = Ledger::new(journal.clone(), claim, &journal.open(new).await?)?;
-        must_match(&key, &ledger.intent().content, &content)?;
-        if ledger.intent().grants != grants && ledger.intent().outcome.is_none() {
-            ledger.append(vec![Record::Granted { grants }]).await?;
-        }
-        let running = client.run(claim, ledger);
-        Ok(Intent { key, running })
-    }
-}
-
-impl Intent {
-    /// Its key.
-    pub fn key(&self) -> &str {
-        &self.key
-    }
-
-    /// Waits for how it ends.
-    ///
-    /// # Errors
-    ///
-    /// What stopped it; [`Error::delivery`] says what may have happened on chain. It stays open, and goes on
-    /// when it is sent again under its key. [`ErrorKind::Closed`] when the client is dropped meanwhile.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping it stops the waiting, not the intent.
-    pub async fn outcome(&self) -> Result<Outcome> {
-        let mut ended = self.running.ended.clone();
-        match ended.wait_for(Option::is_some).await {
-            Ok(ended) => ended.clone().unwrap_or_else(|| Err(closed(&self.key))),
-            Err(_) => Err(closed(&self.key)),
-        }
-    }
-
-    /// What its session did so far, in this process. `Display` prints a timeline.
-    pub fn trail(&self) -> Trail {
-        self.running.session.get().map(Session::trail).unwrap_or_default()
-    }
-}
-
-impl fmt::Debug for Intent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Intent").field("key", &self.key).finish_non_exhaustive()
-    }
-}
-
-impl Client {
-    async fn claim(&self, account: Address) -> Result<Claim> {
-        let line = Line { chain_id: self.chain_id(), account };
-        match self.shared.journal.claim(line, &Owner::new("client"), Duration::ZERO).await? {
-            Claiming::Held(claim) => Ok(claim),
-            Claiming::Elsewhere { owner, .. } => {
-                Err(Error::new(ErrorKind::Journal, format!("the line of {account} is held by {owner}")))
-            }
-        }
-    }
-
-    fn running(&self) -> MutexGuard<'_, HashMap<String, Running>> {
-        self.shared.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Runs an intent in the background, unless it runs already.
-    fn run(&self, claim: Claim, ledger: Ledger) -> Running {
-        let key = ledger.key().to_owned();
-        let mut all = self.running();
-        if let Some(running) = all.get(&key) {
-            return running.clone();
-        }
-        let (tell, ended) = watch::channel(None);
-        let running = Running { content: ledger.intent().content.clone(), ended, session: Arc::default() };
-        all.insert(key.clone(), running.clone());
-        drop(all);
-        let (runner, journal) = (self.shared.runner.clone(), self.shared.journal.clone());
-        let (chain_id, session) = (self.chain_id(), running.session.clone());
-        let leaving = Leaving { running: self.shared.running.clone(), key };
-        self.shared.spawn(async move {
-            let result = drive(&runner, journal, chain_id, claim, ledger, &session).await;
-            match &result {
-                Ok(outcome) => tracing::info!(key = leaving.key, ?outcome, "intent ended"),
-                Err(error) => tracing::warn!(key = leaving.key, %error, "intent stopped"),
-            }
-            // Out of the way first: whoever hears of the end may send it again at once.
-            drop(leaving);
-            // Nobody may be listening any more.
-            let _ = tell.send(Some(result));
-        });
-        running
-    }
-}
-
-/// Takes an intent off the list of those that run, however its task ends.
-struct Leaving {
-    running: Arc<Mutex<HashMap<String, Running>>>,
-    key: String,
-}
-
-impl Drop for Leaving {
-    fn drop(&mut self) {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
-    }
-}
-
-/// Runs an intent. When another process has gone on with it, this one reads what it did, and goes on from
-/// there.
-async fn drive(
-    runner: &Runner,
-    journal: Arc<dyn Journal>,
-    chain_id: u64,
-    claim: Claim,
-    mut ledger: Ledger,
-    shown: &OnceLock<Session>,
-) -> Result<Outcome> {
-    let key = ledger.key().to_owned();
-    if let Some(outcome) = &ledger.intent().outcome {
-        return Ok(outcome.clone());
-    }
-    loop {
-        let result = match runner.begin(&ledger).await {
-            Ok(mut run) => {
-                // The trail that the handle shows is the first run's; others are rare, and go on from there.
-                shown.get_or_init(|| run.session().clone());
-                runner.run(&mut ledger, &mut run).await
-            }
-            Err(error) => Err(error),
-        };
-        match result {
-            Err(error) if *error.kind() == ErrorKind::Superseded => {
-                let stored = journal.load(chain_id, &key).await?;
-                ledger = Ledger::new(journal.clone(), claim, &stored.ok_or(error)?)?;
-            }
-            // Bytes exist, whatever the error is about: only the chain says what became of them.
-            Err(error) if ledger.intent().may_be_sent() && error.delivery() != Delivery::Unknown => {
-                return Err(error.with_delivery(Delivery::Unknown));
-            }
-            other => return other,
-        }
+        let new = NewIntent { chain_id: client.chain_id(), key, account, content, grants };
+        client.shared.dispatcher.submit(new).await
     }
 }
 
@@ -290,27 +116,4 @@ fn account(accounts: &[Address], named: Option<Address>) -> Result<Address> {
         }
         (None, _) => missing(None, "there are several signers; say with `from` which account sends".into()),
     }
-}
-
-fn must_match(key: &str, stored: &Content, asked: &Content) -> Result<()> {
-    if stored == asked {
-        return Ok(());
-    }
-    let message = format!(
-        "key `{key}` was used before, for a call to {} (content {}), and now for a call to {} (content {}); \
-         nothing was sent; use another key for another effect",
-        stored.to,
-        stored.fingerprint(),
-        asked.to,
-        asked.fingerprint()
-    );
-    Err(Error::new(ErrorKind::KeyConflict { key: key.to_owned() }, message))
-}
-
-fn closed(key: &str) -> Error {
-    let message = format!(
-        "the run of intent `{key}` is gone: the client was dropped, or a flow of its panicked; send it again under \
-         its key"
-    );
-    Error::new(ErrorKind::Closed, message).with_retry(Retry::Later).with_delivery(Delivery::Unknown)
 }

@@ -73,12 +73,13 @@ pub use backstay_core::{
     session::Trail,
     tx::{Grant, Inclusion, Outcome},
 };
+pub use backstay_intents::{ClaimsConfig, Intent, Resume, RetentionConfig};
 pub use backstay_provider::{Broadcast, EndpointConfig, ProviderConfig, error_of, meter};
 pub use backstay_recovery::{AllowanceFlow, Flow, RecoveryConfig};
-pub use backstay_tx::TxConfig;
+pub use backstay_tx::{ExternalUse, TxConfig};
 pub use client::{Builder, Client};
 pub use config::Config;
-pub use intent::{Intent, IntentBuilder};
+pub use intent::IntentBuilder;
 
 /// What recovery flows are written with.
 pub mod recovery {

@@ -40,10 +40,25 @@ pub struct TxConfig {
     /// times, at least 6 s.
     #[serde(with = "humantime_serde")]
     pub corroboration_wait: Option<Duration>,
+    /// What to do when the chain has mined transactions of a managed account that the journal knows nothing of (T5).
+    /// Default `"stop"`: nothing is signed for the account until that is accepted, since the journal may be an old copy,
+    /// and what it has forgotten could be sent twice. `"accept"`: for accounts that others sign for too.
+    pub external_use: ExternalUse,
     /// How long state at the fence may contradict a simulation, or a step's own condition, before that is
     /// believed (S6). Default: three block times, at least 3 s.
     #[serde(with = "humantime_serde")]
     pub fence_patience: Option<Duration>,
+}
+
+/// What to do when the chain is ahead of the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExternalUse {
+    /// Sign nothing for the account.
+    #[default]
+    Stop,
+    /// Go on after what was mined.
+    Accept,
 }
 
 impl Default for TxConfig {
@@ -51,6 +66,7 @@ impl Default for TxConfig {
         Self {
             gas_margin: 20,
             max_fee_per_gas: None,
+            external_use: ExternalUse::Stop,
             inclusion_timeout: Duration::from_secs(600),
             receipt_poll: None,
             corroboration_wait: None,

@@ -9,7 +9,7 @@ mod ledger;
 mod prepare;
 mod settle;
 
-pub use driver::{Driver, TxConfig, TxSignerBox};
+pub use driver::{Driver, ExternalUse, TxConfig, TxSignerBox};
 pub use ledger::Ledger;
 pub use prepare::Prepared;
 pub use settle::{Freshness, Settled};

@@ -17,11 +17,15 @@ use backstay_core::{
     session::What,
     tx::{Attempt, Content, Record, StepId, first_free},
 };
+use backstay_journal::{Journal, Line, LineState};
 use backstay_provider::{Session, error_of};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::{driver::Driver, ledger::Ledger};
+use crate::{
+    driver::{Driver, ExternalUse},
+    ledger::Ledger,
+};
 
 /// How long a signer may take: some wait for a person, or for a service far away.
 const SIGNING: Duration = Duration::from_secs(60);
@@ -78,6 +82,7 @@ impl Driver {
             let mined = count(session, account).await?;
             let chain_id = self.endpoints.chain_id();
             let known = ledger.journal().line(ledger.line(), mined).await.map_err(Error::from)?;
+            self.check_accounted(ledger, mined, &known).await?;
             let nonce = first_free(mined, known.slots.into_keys());
             let mut transaction = build(chain_id, nonce, gas_limit, price, call);
             let signing = signer.sign_transaction(&mut transaction);
@@ -103,6 +108,39 @@ impl Driver {
                 }
                 // Another process took the nonce in between; these bytes are dropped unsent.
                 Err(_) => continue,
+            }
+        }
+    }
+
+    /// Accepts every transaction of an account that is mined, whoever has sent it: the journal accounts for their nonces
+    /// from here on. Returns the nonce that comes next.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] when no endpoint tells; [`ErrorKind::Journal`].
+    pub async fn accept_external(&self, journal: &dyn Journal, line: Line) -> Result<u64> {
+        let session = Session::begin(&self.endpoints, self.newest_block(line.account))?;
+        session.step("accept external use").await;
+        let mined = count(&session, line.account).await?;
+        journal.account_for(line, mined).await?;
+        Ok(mined)
+    }
+
+    /// Whether the journal knows of everything that the chain has mined for the account (T5).
+    async fn check_accounted(&self, ledger: &Ledger, mined: u64, known: &LineState) -> Result<()> {
+        let Some(accounted) = known.accounted.filter(|accounted| *accounted < mined) else { return Ok(()) };
+        let account = ledger.line().account;
+        match self.config.external_use {
+            ExternalUse::Accept => {
+                tracing::warn!(%account, from = accounted, to = mined, "nonces were used by somebody else");
+                Ok(ledger.journal().account_for(ledger.line(), mined).await?)
+            }
+            ExternalUse::Stop => {
+                let message = format!(
+                    "account {account} has sent {mined} transactions, and this journal knows of {accounted}: somebody                      else signs for it, or the journal is an old copy; nothing was sent; find out which, then accept                      them with `accept_external`, or set `tx.external_use` to \"accept\""
+                );
+                let kind = ErrorKind::ChainAhead { account, chain: mined, journal: accounted };
+                Err(Error::new(kind, message))
             }
         }
     }

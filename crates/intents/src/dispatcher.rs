@@ -1,0 +1,455 @@
+//! Opens intents, gives handles, and owns the tasks that run them.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    hash::{BuildHasher, RandomState},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use alloy::primitives::Address;
+use backstay_core::{
+    Error, ErrorKind, Result,
+    tx::{Content, Intent as Folded, Record},
+};
+use backstay_journal::{
+    Author, Claim, Journal, JournalError, Line, NewIntent, Owner, Query, State, Stored, Summary,
+};
+use backstay_recovery::Runner;
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinSet,
+};
+
+use crate::{
+    ClaimsConfig, Intent, Resume, RetentionConfig,
+    keeper::{Keeper, damaged},
+    retention,
+    run::Running,
+};
+
+/// How often an append of a caller is tried again when the run of the intent was faster.
+const RACES: u32 = 16;
+
+/// Runs the intents of its accounts while it exists, and gives handles to those of all.
+///
+/// Dropping it stops the work, as if the process had been killed, and releases the lines that it holds where the runtime
+/// lives on. What had not ended goes on in another process, or at the next start.
+pub struct Dispatcher {
+    shared: Arc<Shared>,
+    tasks: Arc<Tasks>,
+}
+
+/// The tasks of a dispatcher: they end with it.
+#[derive(Default)]
+pub(crate) struct Tasks(Mutex<JoinSet<()>>);
+
+/// What the tasks and the handles share.
+pub(crate) struct Shared {
+    pub(crate) runner: Arc<Runner>,
+    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) chain_id: u64,
+    pub(crate) owner: Owner,
+    pub(crate) claims: ClaimsConfig,
+    pub(crate) resume: Resume,
+    state: Mutex<Work>,
+    /// Told when an intent begins or ends to run here, and when the line of an account has trouble.
+    changed: watch::Sender<()>,
+    tasks: Weak<Tasks>,
+}
+
+#[derive(Default)]
+struct Work {
+    /// The intents that run here, by key.
+    running: HashMap<String, Running>,
+    /// The keys that were asked for here.
+    asked: HashSet<String>,
+    lines: HashMap<Address, LineWork>,
+    closed: bool,
+}
+
+/// An account that is signed for here.
+#[derive(Default)]
+struct LineWork {
+    wake: Arc<Notify>,
+    claim: Option<Claim>,
+    /// Why nothing can be done for it now.
+    trouble: Option<Error>,
+    /// Why a run could not write something down, until the keeper has heard of it.
+    unwritten: Option<Error>,
+}
+
+impl Dispatcher {
+    /// Begins to run the intents of these accounts.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub fn new(
+        runner: Arc<Runner>,
+        journal: Arc<dyn Journal>,
+        accounts: &[Address],
+        claims: ClaimsConfig,
+        retention: RetentionConfig,
+        resume: Resume,
+    ) -> Self {
+        let tasks = Arc::<Tasks>::default();
+        let lines = accounts.iter().map(|account| (*account, LineWork::default())).collect();
+        let shared = Arc::new(Shared {
+            chain_id: runner.driver().endpoints().chain_id(),
+            runner,
+            journal,
+            owner: owner(claims.name.as_deref()),
+            claims,
+            resume,
+            state: Mutex::new(Work { lines, ..Work::default() }),
+            changed: watch::Sender::default(),
+            tasks: Arc::downgrade(&tasks),
+        });
+        for account in accounts {
+            let line = Line { chain_id: shared.chain_id, account: *account };
+            let wake = shared.work().lines[account].wake.clone();
+            tasks.spawn(Keeper::new(shared.clone(), line, wake).keep());
+        }
+        if !accounts.is_empty() {
+            tasks.spawn(retention::keep_small(shared.journal.clone(), shared.chain_id, retention));
+        }
+        Self { shared, tasks }
+    }
+
+    /// Writes an intent down, or joins the one that is stored under its key. It is run by the process that holds the
+    /// line of its account.
+    ///
+    /// The grants count that were given last. An intent that had stopped is due again.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::KeyConflict`] when the key was used with other content; [`ErrorKind::Journal`];
+    /// [`ErrorKind::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves open whether it was written down: submit it again.
+    pub async fn submit(&self, new: NewIntent) -> Result<Intent> {
+        self.shared.check_open()?;
+        let (key, content, grants) = (new.key.clone(), new.content.clone(), new.grants.clone());
+        let mut stored = self.shared.journal.open(new).await?;
+        must_match(&stored, &content)?;
+        for _ in 0..RACES {
+            let wish = match self.shared.fold(&stored)? {
+                None => break,
+                Some(intent) if intent.outcome.is_some() => break,
+                Some(intent) if intent.grants != grants => Record::Granted { grants: grants.clone() },
+                Some(intent) if intent.stopped.is_some() => Record::Requested,
+                Some(_) => break,
+            };
+            stored = self.wish(stored, wish).await?;
+        }
+        self.shared.work().asked.insert(key);
+        self.shared.wake(stored.account);
+        Ok(Intent::new(self.shared.clone(), &stored))
+    }
+
+    /// A handle for the intent that is stored under a key; `None` where there is none. It does not make it go on.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Journal`].
+    pub async fn find(&self, key: &str) -> Result<Option<Intent>> {
+        let stored = self.shared.journal.load(self.shared.chain_id, key).await?;
+        // A stop that is there already is told.
+        Ok(stored.map(|stored| Intent::new(self.shared.clone(), &Stored { entries: Vec::new(), ..stored })))
+    }
+
+    /// Makes every intent of this dispatcher's accounts go on that has not ended, also those that have stopped, and
+    /// returns their handles in the order in which they were opened.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Journal`]; [`ErrorKind::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves some of them as they were: call it again.
+    pub async fn resume(&self) -> Result<Vec<Intent>> {
+        self.shared.check_open()?;
+        let accounts: Vec<Address> = self.shared.work().lines.keys().copied().collect();
+        let mut open = Vec::new();
+        for account in accounts {
+            open.extend(self.shared.list(account, &[State::Due, State::Stopped]).await?);
+        }
+        open.sort_by_key(|summary| summary.id);
+        let mut handles = Vec::with_capacity(open.len());
+        for summary in open {
+            let stored = self.shared.journal.load(self.shared.chain_id, &summary.key).await?;
+            let Some(mut stored) = stored else { continue };
+            for _ in 0..RACES {
+                match self.shared.fold(&stored)? {
+                    Some(intent) if intent.stopped.is_some() => {
+                        stored = self.wish(stored, Record::Requested).await?;
+                    }
+                    Some(_) | None => break,
+                }
+            }
+            self.shared.work().asked.insert(summary.key);
+            self.shared.wake(stored.account);
+            handles.push(Intent::new(self.shared.clone(), &stored));
+        }
+        Ok(handles)
+    }
+
+    /// Removes the records of intents of this chain that ended longer ago than `older_than`, and returns how many there
+    /// were.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Journal`]: some may be pruned.
+    pub async fn prune(&self, older_than: Duration) -> Result<u64> {
+        Ok(retention::prune(&*self.shared.journal, self.shared.chain_id, older_than).await?)
+    }
+
+    /// Stops the work, as if the process had been killed, and releases the lines, so that other processes need not wait
+    /// until the claims end. What had not ended goes on there, or at the next start. Handles that wait are told
+    /// [`ErrorKind::Closed`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Journal`] when a line could not be released: its claim ends by itself.
+    pub async fn close(&self) -> Result<()> {
+        self.shared.work().closed = true;
+        self.tasks.end().await;
+        self.shared.changed.send_replace(());
+        let claims = self.shared.forget_claims();
+        for claim in claims {
+            self.shared.journal.release(claim).await?;
+        }
+        Ok(())
+    }
+
+    /// Appends what a caller wants; when the run was faster, the intent is only read again.
+    async fn wish(&self, stored: Stored, wish: Record) -> Result<Stored> {
+        let journal = &self.shared.journal;
+        match journal.append(Author::Caller, stored.id, stored.seen(), &[wish]).await {
+            Ok(()) | Err(JournalError::Conflict { .. } | JournalError::Finished { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let again = journal.load(self.shared.chain_id, &stored.key).await?;
+        Ok(again.unwrap_or(stored))
+    }
+}
+
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        self.tasks.abort();
+        let claims = self.shared.forget_claims();
+        if let (false, Ok(runtime)) = (claims.is_empty(), tokio::runtime::Handle::try_current()) {
+            let journal = self.shared.journal.clone();
+            runtime.spawn(async move {
+                for claim in claims {
+                    if let Err(error) = journal.release(claim).await {
+                        tracing::debug!(%error, account = %claim.line.account, "a line was not released");
+                    }
+                }
+            });
+        }
+        self.shared.changed.send_replace(());
+    }
+}
+
+impl fmt::Debug for Dispatcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dispatcher").field("owner", &self.shared.owner).finish_non_exhaustive()
+    }
+}
+
+impl Tasks {
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.lock();
+        // Those that have ended are let go here, so that the set stays as small as what runs.
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+
+    fn abort(&self) {
+        self.lock().abort_all();
+    }
+
+    async fn end(&self) {
+        let mut tasks = std::mem::take(&mut *self.lock());
+        tasks.shutdown().await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn work(&self) -> MutexGuard<'_, Work> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The tasks, unless the dispatcher is gone.
+    pub(crate) fn tasks(&self) -> Option<Arc<Tasks>> {
+        self.tasks.upgrade()
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    pub(crate) fn running(&self, key: &str) -> Option<Running> {
+        self.work().running.get(key).cloned()
+    }
+
+    /// How many intents of an account run here.
+    pub(crate) fn runs_of(&self, account: Address) -> usize {
+        self.work().running.values().filter(|running| running.account == account).count()
+    }
+
+    /// Notes that an intent runs here, unless it does already.
+    pub(crate) fn begins(&self, key: &str, running: Running) -> bool {
+        let mut work = self.work();
+        if work.running.contains_key(key) {
+            return false;
+        }
+        work.running.insert(key.to_owned(), running);
+        drop(work);
+        self.changed.send_replace(());
+        true
+    }
+
+    pub(crate) fn ends(&self, key: &str) {
+        let mut work = self.work();
+        if let Some(ended) = work.running.remove(key)
+            && let Some(line) = work.lines.get(&ended.account)
+        {
+            line.wake.notify_one();
+        }
+        drop(work);
+        self.changed.send_replace(());
+    }
+
+    pub(crate) fn was_asked(&self, key: &str) -> bool {
+        self.resume == Resume::OnStart || self.work().asked.contains(key)
+    }
+
+    pub(crate) fn forget(&self, key: &str) {
+        self.work().asked.remove(key);
+    }
+
+    pub(crate) fn set_claim(&self, account: Address, claim: Option<Claim>) {
+        if let Some(line) = self.work().lines.get_mut(&account) {
+            line.claim = claim;
+        }
+    }
+
+    /// Why nothing can be done for an account that is signed for here.
+    pub(crate) fn trouble(&self, account: Address) -> Option<Error> {
+        self.work().lines.get(&account).and_then(|line| line.trouble.clone())
+    }
+
+    /// Notes why nothing can be done for an account, and returns what was noted before.
+    pub(crate) fn set_trouble(&self, account: Address, trouble: Option<Error>) -> Option<Error> {
+        let before = match self.work().lines.get_mut(&account) {
+            Some(line) => std::mem::replace(&mut line.trouble, trouble),
+            None => None,
+        };
+        self.changed.send_replace(());
+        before
+    }
+
+    /// Tells the keeper of an account that the journal does not take what a run writes.
+    pub(crate) fn could_not_write(&self, account: Address, error: Error) {
+        if let Some(line) = self.work().lines.get_mut(&account) {
+            line.unwritten = Some(error);
+        }
+    }
+
+    pub(crate) fn take_unwritten(&self, account: Address) -> Option<Error> {
+        self.work().lines.get_mut(&account).and_then(|line| line.unwritten.take())
+    }
+
+    /// Whether nothing runs here any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.tasks.strong_count() == 0 || self.work().closed
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.is_closed() {
+            return Err(Error::new(ErrorKind::Closed, "the client was closed: connect another one"));
+        }
+        Ok(())
+    }
+
+    fn wake(&self, account: Address) {
+        if let Some(line) = self.work().lines.get(&account) {
+            line.wake.notify_one();
+        }
+    }
+
+    fn forget_claims(&self) -> Vec<Claim> {
+        self.work().lines.values_mut().filter_map(|line| line.claim.take()).collect()
+    }
+
+    /// What the records of an intent add up to; `None` where only its tombstone is left.
+    pub(crate) fn fold(&self, stored: &Stored) -> Result<Option<Folded>> {
+        if stored.tombstone.is_some() {
+            return Ok(None);
+        }
+        Folded::fold(stored.records()).map(Some).map_err(|error| damaged(&stored.key, &error))
+    }
+
+    /// The intents of an account in some states.
+    pub(crate) async fn list(&self, account: Address, states: &[State]) -> Result<Vec<Summary>> {
+        let mut query = Query {
+            chain_id: Some(self.chain_id),
+            account: Some(account),
+            states: states.to_vec(),
+            ..Query::default()
+        };
+        let mut all = Vec::new();
+        loop {
+            let page = self.journal.list(&query).await?;
+            query.after = page.last().map(|last| last.id).or(query.after);
+            let last = page.len() < query.limit as usize;
+            all.extend(page);
+            if last {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+/// Compares the stored content with what is asked for now (T1).
+fn must_match(stored: &Stored, asked: &Content) -> Result<()> {
+    let (to, digest) = match (stored.records().next(), &stored.tombstone) {
+        (Some(Record::Opened { content, .. }), _) => (content.to.to_string(), content.fingerprint()),
+        (_, Some(tombstone)) => ("another contract".to_owned(), tombstone.content),
+        // Damaged: that is found when it is folded.
+        (_, None) => return Ok(()),
+    };
+    if digest == asked.fingerprint() {
+        return Ok(());
+    }
+    let key = stored.key.clone();
+    let message = format!(
+        "key `{key}` was used before, for a call to {to} (content {digest}), and now for a call to {} (content {}); \
+         nothing was sent; use another key for another effect",
+        asked.to,
+        asked.fingerprint()
+    );
+    Err(Error::new(ErrorKind::KeyConflict { key }, message))
+}
+
+/// The name under which this dispatcher claims lines: no other has it.
+fn owner(name: Option<&str>) -> Owner {
+    let process = std::process::id();
+    // Fresh for every hasher of the standard library.
+    let unique = RandomState::new().hash_one(process);
+    match name {
+        Some(name) => Owner::new(format!("{name} (process {process}, {unique:016x})")),
+        None => Owner::new(format!("process {process}, {unique:016x}")),
+    }
+}

@@ -1,0 +1,219 @@
+//! The handle to wait with.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use alloy::primitives::Address;
+use backstay_core::{
+    Delivery, Error, ErrorKind, Result, Retry,
+    session::Trail,
+    tx::{Outcome, Stop},
+};
+use backstay_journal::{Entry, Stored};
+use backstay_provider::Session;
+use futures::{Stream, stream};
+use tokio::sync::watch;
+
+use crate::{
+    dispatcher::Shared,
+    run::{Ended, Running},
+};
+
+/// A handle to an intent: wherever it runs, here or in another process, and also when it has ended. Cheap to clone;
+/// dropping it stops the waiting, not the intent.
+#[derive(Clone)]
+pub struct Intent {
+    shared: Arc<Shared>,
+    key: String,
+    account: Address,
+    /// How many records there were when it was asked for: a stop among them is no news.
+    seen: u64,
+    /// The run in this process, once there was one.
+    run: Arc<Mutex<Option<Running>>>,
+}
+
+impl Intent {
+    pub(crate) fn new(shared: Arc<Shared>, stored: &Stored) -> Self {
+        let run = Arc::new(Mutex::new(shared.running(&stored.key)));
+        Self { shared, key: stored.key.clone(), account: stored.account, seen: stored.seen(), run }
+    }
+
+    /// Its key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The account that signs for it.
+    pub fn account(&self) -> Address {
+        self.account
+    }
+
+    /// Waits for how it ends, in whichever process it runs.
+    ///
+    /// # Errors
+    ///
+    /// What stopped it; [`Error::delivery`] says what may have happened on chain. It stays open, and goes on when it is
+    /// sent again under its key. Where it ran in another process, the kind is [`ErrorKind::Stopped`].
+    /// [`ErrorKind::Journal`] when the journal cannot be read or written: it goes on by itself when that works again.
+    /// [`ErrorKind::Closed`] when the client is dropped meanwhile.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it stops the waiting, not the intent.
+    pub async fn outcome(&self) -> Result<Outcome> {
+        let mut changes = self.shared.changes();
+        loop {
+            changes.mark_unchanged();
+            if let Some(mut run) = self.run() {
+                let ended = match run.ended.wait_for(Option::is_some).await {
+                    Ok(ended) => ended.clone(),
+                    Err(_) => return Err(closed(&self.key)),
+                };
+                match ended {
+                    // It goes on when the journal does: the next wait is for that.
+                    Some(Ended::With(Err(error))) if *error.kind() == ErrorKind::Journal => {
+                        self.let_go(&run.ended);
+                        return Err(error);
+                    }
+                    Some(Ended::With(result)) => return result,
+                    Some(Ended::Elsewhere) | None => self.let_go(&run.ended),
+                }
+            }
+            if let Some(told) = self.stored_outcome().await? {
+                return told;
+            }
+            if self.shared.is_closed() {
+                return Err(closed(&self.key));
+            }
+            if let Some(trouble) = self.shared.trouble(self.account) {
+                return Err(trouble);
+            }
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = tokio::time::sleep(self.shared.claims.poll) => {}
+            }
+        }
+    }
+
+    /// Its records, from the first one on, as they are written, up to the one that ends it. Nothing where it was
+    /// pruned.
+    ///
+    /// Records of other processes are seen within `claims.poll`. The stream goes on when the intent stops, since it may be
+    /// asked for again.
+    ///
+    /// # Errors
+    ///
+    /// An item is an error when the journal cannot be read; the stream goes on, and gives what it missed.
+    pub fn events(&self) -> impl Stream<Item = Result<Entry>> + Send + use<> {
+        let state = Events { intent: self.clone(), given: 0, ready: Vec::new().into_iter(), ended: false };
+        stream::unfold(state, async |mut events| events.next().await.map(|item| (item, events)))
+    }
+
+    /// What its session did so far, in this process. `Display` prints a timeline.
+    pub fn trail(&self) -> Trail {
+        let run = self.run();
+        run.and_then(|run| run.session.get().map(Session::trail)).unwrap_or_default()
+    }
+
+    /// The run here: the one that there is now, or else the last one that this handle has seen.
+    fn run(&self) -> Option<Running> {
+        let now = self.shared.running(&self.key);
+        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.is_some() {
+            *run = now;
+        }
+        run.clone()
+    }
+
+    /// Lets go of a run that went elsewhere, unless there is another one by now.
+    fn let_go(&self, ended: &watch::Receiver<Option<Ended>>) {
+        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        if run.as_ref().is_some_and(|run| run.ended.same_channel(ended)) {
+            *run = None;
+        }
+    }
+
+    /// What the journal says of its end: nothing where it goes on.
+    async fn stored_outcome(&self) -> Result<Option<Result<Outcome>>> {
+        let Some(stored) = self.shared.journal.load(self.shared.chain_id, &self.key).await? else {
+            let message = format!(
+                "intent `{}` is not in the journal any more: it had stopped before anything was signed, and was \
+                 pruned; send it again",
+                self.key
+            );
+            return Ok(Some(Err(Error::new(ErrorKind::Closed, message).with_retry(Retry::Later))));
+        };
+        if let Some(tombstone) = stored.tombstone {
+            return Ok(Some(Ok(tombstone.outcome)));
+        }
+        let Some(intent) = self.shared.fold(&stored)? else { return Ok(None) };
+        if let Some(outcome) = intent.outcome {
+            return Ok(Some(Ok(outcome)));
+        }
+        let news = intent.records > self.seen;
+        Ok(intent.stopped.filter(|_| news).map(|stop| Err(stopped(&self.key, stop))))
+    }
+}
+
+impl fmt::Debug for Intent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Intent").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// How far a stream of records has come.
+struct Events {
+    intent: Intent,
+    given: usize,
+    ready: std::vec::IntoIter<Entry>,
+    ended: bool,
+}
+
+impl Events {
+    async fn next(&mut self) -> Option<Result<Entry>> {
+        let shared = self.intent.shared.clone();
+        let mut first = true;
+        loop {
+            if let Some(entry) = self.ready.next() {
+                self.given += 1;
+                return Some(Ok(entry));
+            }
+            if self.ended || shared.is_closed() {
+                return None;
+            }
+            if !std::mem::take(&mut first) {
+                tokio::time::sleep(shared.claims.poll).await;
+            }
+            match shared.journal.load(shared.chain_id, &self.intent.key).await {
+                Ok(Some(stored)) => {
+                    let intent = match shared.fold(&stored) {
+                        Ok(intent) => intent,
+                        Err(error) => return Some(Err(error)),
+                    };
+                    self.ended = intent.is_none_or(|intent| intent.outcome.is_some());
+                    self.ready = stored.entries.into_iter().skip(self.given).collect::<Vec<_>>().into_iter();
+                }
+                Ok(None) => self.ended = true,
+                Err(error) => {
+                    tokio::time::sleep(shared.claims.poll).await;
+                    return Some(Err(error.into()));
+                }
+            }
+        }
+    }
+}
+
+fn stopped(key: &str, Stop { why, retry, delivery }: Stop) -> Error {
+    let message = format!("intent `{key}` stopped in the process that ran it: {why}");
+    Error::new(ErrorKind::Stopped, message).with_retry(retry).with_delivery(delivery)
+}
+
+fn closed(key: &str) -> Error {
+    let message = format!(
+        "the run of intent `{key}` is gone: the client was dropped, or a flow of its panicked; send it again under \
+         its key"
+    );
+    Error::new(ErrorKind::Closed, message).with_retry(Retry::Later).with_delivery(Delivery::Unknown)
+}

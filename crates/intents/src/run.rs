@@ -1,0 +1,151 @@
+//! One intent, run in the background.
+
+use std::sync::{Arc, OnceLock};
+
+use alloy::primitives::Address;
+use backstay_core::{
+    Delivery, Error, ErrorKind, Result,
+    tx::{Outcome, Record, Stop},
+};
+use backstay_journal::{Claim, Claiming, Stored};
+use backstay_provider::Session;
+use backstay_tx::Ledger;
+use tokio::sync::watch;
+
+use crate::dispatcher::Shared;
+
+/// A run of an intent in this process.
+#[derive(Clone)]
+pub(crate) struct Running {
+    pub(crate) account: Address,
+    pub(crate) ended: watch::Receiver<Option<Ended>>,
+    pub(crate) session: Arc<OnceLock<Session>>,
+}
+
+/// How a run ended.
+#[derive(Clone)]
+pub(crate) enum Ended {
+    /// It came to its end, or was stopped by an error.
+    With(Result<Outcome>),
+    /// The line was taken over: it goes on in another process.
+    Elsewhere,
+}
+
+/// Starts a run, unless the intent runs already.
+///
+/// # Errors
+///
+/// When its records do not add up.
+pub(crate) fn start(shared: &Arc<Shared>, claim: Claim, stored: &Stored) -> Result<()> {
+    let ledger = Ledger::new(shared.journal.clone(), claim, stored)?;
+    let Some(tasks) = shared.tasks() else { return Ok(()) };
+    let (tell, ended) = watch::channel(None);
+    let running = Running { account: stored.account, ended, session: Arc::default() };
+    let session = running.session.clone();
+    if !shared.begins(&stored.key, running) {
+        return Ok(());
+    }
+    let leaving = Leaving { shared: shared.clone(), key: stored.key.clone() };
+    tasks.spawn(async move {
+        let ended = drive(&leaving.shared, ledger, &session).await;
+        match &ended {
+            Ended::With(Ok(outcome)) => tracing::info!(key = leaving.key, ?outcome, "intent ended"),
+            Ended::With(Err(error)) => tracing::warn!(key = leaving.key, %error, "intent stopped"),
+            Ended::Elsewhere => tracing::info!(key = leaving.key, "intent goes on in another process"),
+        }
+        // Nobody may be listening any more.
+        let _ = tell.send(Some(ended));
+        // Whoever waits has heard of the end before it looks whether the intent runs.
+        drop(leaving);
+    });
+    Ok(())
+}
+
+/// Takes an intent off the list of those that run, however its task ends.
+struct Leaving {
+    shared: Arc<Shared>,
+    key: String,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.shared.ends(&self.key);
+    }
+}
+
+/// Runs an intent to its end. When somebody else has appended to it, it is read again and goes on, as long as the line
+/// is held here.
+async fn drive(shared: &Shared, mut ledger: Ledger, shown: &OnceLock<Session>) -> Ended {
+    let key = ledger.key().to_owned();
+    loop {
+        if let Some(outcome) = &ledger.intent().outcome {
+            shared.forget(&key);
+            return Ended::With(Ok(outcome.clone()));
+        }
+        let result = match shared.runner.begin(&ledger).await {
+            Ok(mut run) => {
+                // The trail that the handle shows is the first run's; others are rare, and go on from there.
+                shown.get_or_init(|| run.session().clone());
+                shared.runner.run(&mut ledger, &mut run).await
+            }
+            Err(error) => Err(error),
+        };
+        let error = match result {
+            Ok(outcome) => {
+                shared.forget(&key);
+                return Ended::With(Ok(outcome));
+            }
+            Err(error) => error,
+        };
+        if *error.kind() == ErrorKind::Superseded {
+            match again(shared, &ledger, error).await {
+                Ok(Some(read)) => ledger = read,
+                Ok(None) => return Ended::Elsewhere,
+                Err(error) => {
+                    shared.could_not_write(ledger.line().account, error.clone());
+                    return Ended::With(Err(error));
+                }
+            }
+            continue;
+        }
+        // Bytes exist, whatever the error is about: only the chain says what became of them.
+        let error = match ledger.intent().may_be_sent() {
+            true => error.with_delivery(Delivery::Unknown),
+            false => error,
+        };
+        if *error.kind() == ErrorKind::Journal {
+            // It cannot be written down, and is not over: it goes on when the journal does.
+            shared.could_not_write(ledger.line().account, error.clone());
+            return Ended::With(Err(error));
+        }
+        // It is written down that it stopped, for those who wait in other processes.
+        return match ledger.append(vec![Record::Stopped { stop: Stop::from(&error) }]).await {
+            Ok(()) => {
+                shared.forget(&key);
+                Ended::With(Err(error))
+            }
+            Err(other) if *other.kind() == ErrorKind::Superseded => match again(shared, &ledger, other).await
+            {
+                // It was asked for again meanwhile.
+                Ok(Some(read)) => {
+                    ledger = read;
+                    continue;
+                }
+                Ok(None) => Ended::Elsewhere,
+                Err(_) => Ended::With(Err(error)),
+            },
+            Err(unwritten) => {
+                tracing::warn!(key, error = %unwritten, "why the intent stopped is not written down");
+                Ended::With(Err(error))
+            }
+        };
+    }
+}
+
+/// Reads an intent again that somebody else has appended to; `None` where its line is held elsewhere.
+async fn again(shared: &Shared, ledger: &Ledger, why: Error) -> Result<Option<Ledger>> {
+    let claimed = shared.journal.claim(ledger.line(), &shared.owner, shared.claims.ttl).await?;
+    let Claiming::Held(claim) = claimed else { return Ok(None) };
+    let stored = shared.journal.load(ledger.line().chain_id, ledger.key()).await?;
+    Ledger::new(shared.journal.clone(), claim, &stored.ok_or(why)?).map(Some)
+}
