@@ -136,7 +136,7 @@ fn table(reports: &[RunReport]) -> Table {
     }
     let mut table = Table::new();
     table.load_style(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic).set_header([
-        "killed",
+        "point",
         "endpoints",
         "journal",
         "runs",

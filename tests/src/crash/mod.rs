@@ -64,6 +64,9 @@ pub struct RunReport {
     /// What does not hold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
+    /// What the last life said, if it gave up.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub said: String,
     /// How often it was killed.
     pub kills: usize,
     /// How often the run was made.
@@ -84,6 +87,7 @@ impl RunReport {
             kind,
             ok: false,
             problems: Vec::new(),
+            said: String::new(),
             kills: 0,
             tries: 1,
             lives_ms: Vec::new(),
@@ -213,7 +217,9 @@ impl Scene {
                     break;
                 }
                 End::Failed(words) => {
-                    report.problems.push(format!("life {} gave up: {words}", report.lives_ms.len()));
+                    let last = words.lines().last().unwrap_or_default();
+                    report.problems.push(format!("life {} gave up: {last}", report.lives_ms.len()));
+                    report.said = words;
                     break;
                 }
                 End::Stuck => {
