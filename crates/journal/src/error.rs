@@ -76,6 +76,12 @@ pub enum JournalError {
         /// The file.
         path: PathBuf,
     },
+    /// There is none, and none was to be created.
+    #[error("{journal} does not exist: correct its path or address; the first client that signs creates it")]
+    Missing {
+        /// Which store.
+        journal: String,
+    },
     /// What is there is something else. It was left untouched.
     #[error("{journal} is not a Backstay journal ({found}): it was left untouched; give another path")]
     NotAJournal {
@@ -97,6 +103,19 @@ pub enum JournalError {
         /// The newest format found in it.
         found: i64,
         /// The newest format that this version knows.
+        known: i64,
+    },
+    /// An older version wrote it, and it was not to be changed. It was left untouched.
+    #[error(
+        "{journal} was written by an older version of Backstay (format {found}; this one uses {known}): it was left \
+         untouched; the first client of this version that connects brings it up to date"
+    )]
+    OlderSchema {
+        /// Which store.
+        journal: String,
+        /// The newest format found in it.
+        found: i64,
+        /// The format that this version uses.
         known: i64,
     },
     /// It cannot be opened or written for want of permission, or because it is on a read-only medium.
@@ -164,8 +183,10 @@ impl JournalError {
             | Self::UnknownIntent { .. }
             | Self::OutOfRange { .. }
             | Self::NoDirectory { .. }
+            | Self::Missing { .. }
             | Self::NotAJournal { .. }
             | Self::NewerSchema { .. }
+            | Self::OlderSchema { .. }
             | Self::ReadOnly { .. }
             | Self::Corrupt { .. } => Retry::Never,
         }
@@ -186,7 +207,9 @@ impl JournalError {
             | Self::UnknownIntent { .. }
             | Self::OutOfRange { .. }
             | Self::NoDirectory { .. }
-            | Self::NewerSchema { .. } => None,
+            | Self::Missing { .. }
+            | Self::NewerSchema { .. }
+            | Self::OlderSchema { .. } => None,
         }
     }
 }

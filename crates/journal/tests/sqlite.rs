@@ -98,6 +98,49 @@ async fn a_journal_whose_schema_was_changed_is_left_as_it_is() {
 }
 
 #[tokio::test]
+async fn a_journal_that_is_only_looked_into_must_be_there() {
+    let (dir, path) = place();
+    let error = SqliteJournal::open_existing(&path).await.expect_err("there is none");
+    assert!(matches!(error, JournalError::Missing { .. }), "{error:?}");
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    assert!(files(&dir).is_empty());
+
+    fs::write(&path, "").unwrap();
+    let error = SqliteJournal::open_existing(&path).await.expect_err("it is empty");
+    assert!(matches!(error, JournalError::NotAJournal { found: "empty", .. }), "{error:?}");
+    fs::write(&path, "a note, not a journal\n").unwrap();
+    let error = SqliteJournal::open_existing(&path).await.expect_err("it is a text");
+    assert!(matches!(error, JournalError::NotAJournal { .. }), "{error:?}");
+    assert_eq!(files(&dir), ["journal.db"]);
+}
+
+#[tokio::test]
+async fn looking_into_a_journal_does_not_bring_it_up_to_date() {
+    let (_dir, path) = place();
+    SqliteJournal::open(&path).await.unwrap().close().await.unwrap();
+    let mut older = raw(&path).await;
+    older.execute("DELETE FROM _sqlx_migrations WHERE version > 1").await.unwrap();
+    older.close().await.unwrap();
+    let before = fs::read(&path).unwrap();
+    let error = SqliteJournal::open_existing(&path).await.expect_err("it is older");
+    assert!(matches!(error, JournalError::OlderSchema { found: 1, .. }), "{error:?}");
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_journal_is_looked_into_and_written_while_another_process_has_it() {
+    let (_dir, path) = place();
+    let service = SqliteJournal::open(&path).await.unwrap();
+    service.open(intent("pay")).await.unwrap();
+    let looking = SqliteJournal::open_existing(&path).await.unwrap();
+    assert_eq!(looking.list(&Query::default()).await.unwrap().len(), 1);
+    service.open(intent("pay again")).await.unwrap();
+    assert_eq!(looking.list(&Query::default()).await.unwrap().len(), 2);
+    assert!(looking.open(intent("of the other")).await.unwrap().created);
+    assert!(service.load(CHAIN, "of the other").await.unwrap().is_some());
+}
+
+#[tokio::test]
 async fn a_record_of_a_newer_version_is_not_guessed_at() {
     let (_dir, path) = place();
     let journal = SqliteJournal::open(&path).await.unwrap();

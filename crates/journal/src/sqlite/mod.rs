@@ -89,6 +89,22 @@ impl SqliteJournal {
         Ok(Self { place, writers, readers })
     }
 
+    /// Opens a journal that is there, and of this version's schema: to look into it, also while other processes use it.
+    /// Nothing is created, and nothing is written until a method that writes is called.
+    ///
+    /// # Errors
+    ///
+    /// - [`Missing`](JournalError::Missing): there is no file.
+    /// - [`OlderSchema`](JournalError::OlderSchema): an older version wrote it.
+    /// - [`NotAJournal`](JournalError::NotAJournal): the file is something else, or empty.
+    /// - The others of [`open`](Self::open).
+    pub async fn open_existing(path: impl AsRef<Path>) -> Result<Self, JournalError> {
+        let place = opening::find(path.as_ref(), &SqliteConfig::default()).await?;
+        let writers = Lane::new(opening::writing(&place), 1);
+        let readers = Lane::new(opening::reading(&place), READERS);
+        Ok(Self { place, writers, readers })
+    }
+
     /// The journal's file, as an absolute path.
     pub fn path(&self) -> &Path {
         &self.place.path

@@ -27,6 +27,39 @@ pub(super) async fn open(
     path: &Path,
     config: &SqliteConfig,
 ) -> Result<(Place, SqliteConnection), JournalError> {
+    let place = place(path, config)?;
+    let mut patience = Patience::with(&place);
+    loop {
+        match prepare(&place).await {
+            Ok(writer) => return Ok((place, writer)),
+            Err(error) => patience.wait(error).await?,
+        }
+    }
+}
+
+/// Finds a file that is a journal of this version already. Writes nothing.
+pub(super) async fn find(path: &Path, config: &SqliteConfig) -> Result<Place, JournalError> {
+    let place = place(path, config)?;
+    if !place.path.exists() {
+        return Err(JournalError::Missing { journal: place.name() });
+    }
+    let known = newest(&migrator());
+    let mut patience = Patience::with(&place);
+    let found = loop {
+        match look(&place).await {
+            Ok(found) => break found,
+            Err(error) => patience.wait(error).await?,
+        }
+    };
+    match found {
+        0 => Err(place.not_a_journal("empty", None)),
+        found if found < known => Err(JournalError::OlderSchema { journal: place.name(), found, known }),
+        _ => Ok(place),
+    }
+}
+
+/// The place that a path names, where a journal can be.
+fn place(path: &Path, config: &SqliteConfig) -> Result<Place, JournalError> {
     // SQLite counts milliseconds in an i32.
     let busy_timeout = config.busy_timeout.min(Duration::from_millis(i32::MAX as u64));
     let Ok(path) = std::path::absolute(path) else {
@@ -44,19 +77,29 @@ pub(super) async fn open(
     if place.path.metadata().is_ok_and(|file| file.len() == 1) {
         return Err(place.not_a_journal("no SQLite database", None));
     }
+    Ok(place)
+}
 
-    // SQLite does not wait for every lock that it needs here: the change to WAL wants the file to itself.
-    let started = Instant::now();
-    let mut pause = Duration::from_millis(5);
-    loop {
-        match prepare(&place).await {
-            Err(JournalError::Busy { .. }) if started.elapsed() + pause < busy_timeout => {
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(Duration::from_millis(100));
-            }
-            Err(error) => return Err(error),
-            Ok(writer) => return Ok((place, writer)),
+/// Waits while the file is locked. SQLite does not wait for every lock that opening needs: the change to WAL wants the
+/// file to itself.
+struct Patience {
+    until: Instant,
+    pause: Duration,
+}
+
+impl Patience {
+    fn with(place: &Place) -> Self {
+        Self { until: Instant::now() + place.busy_timeout, pause: Duration::from_millis(5) }
+    }
+
+    /// Waits where it is worth another try, and gives the error back where it is not.
+    async fn wait(&mut self, error: JournalError) -> Result<(), JournalError> {
+        if !matches!(error, JournalError::Busy { .. }) || Instant::now() + self.pause >= self.until {
+            return Err(error);
         }
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(Duration::from_millis(100));
+        Ok(())
     }
 }
 
@@ -81,13 +124,7 @@ fn connecting(place: &Place) -> SqliteConnectOptions {
 
 async fn prepare(place: &Place) -> Result<SqliteConnection, JournalError> {
     if place.path.exists() {
-        let mut reader =
-            connecting(place).read_only(true).connect().await.map_err(|e| place.failure_to_open(e))?;
-        // In one transaction: another process may be creating the journal between two reads.
-        let mut snapshot = reader.begin().await.map_err(|e| place.failure_to_open(e))?;
-        inspect(place, &mut snapshot).await?;
-        drop(snapshot);
-        reader.close().await.map_err(|e| place.failure_to_open(e))?;
+        look(place).await?;
     }
 
     let mut writer =
@@ -104,6 +141,18 @@ async fn prepare(place: &Place) -> Result<SqliteConnection, JournalError> {
         });
     }
     Ok(writer)
+}
+
+/// Looks at a file that is there through a connection that cannot write. Returns what [`inspect`] finds.
+async fn look(place: &Place) -> Result<i64, JournalError> {
+    let failed = |error| place.failure_to_open(error);
+    let mut reader = connecting(place).read_only(true).connect().await.map_err(failed)?;
+    // In one transaction: another process may be creating the journal between two reads.
+    let mut snapshot = reader.begin().await.map_err(failed)?;
+    let found = inspect(place, &mut snapshot).await?;
+    drop(snapshot);
+    reader.close().await.map_err(failed)?;
+    Ok(found)
 }
 
 /// Writes what is missing of the schema, all of it or nothing. It always writes something, so that a
@@ -125,8 +174,9 @@ async fn migrate(place: &Place, writer: &mut SqliteConnection) -> Result<(), Jou
     transaction.commit().await.map_err(failed)
 }
 
-/// Passes a database that is empty, or a journal of this version or an older one. Writes nothing.
-async fn inspect(place: &Place, connection: &mut SqliteConnection) -> Result<(), JournalError> {
+/// Passes a database that is empty, or a journal of this version or an older one. Returns the newest step of the schema
+/// that it has, 0 where it is empty. Writes nothing.
+async fn inspect(place: &Place, connection: &mut SqliteConnection) -> Result<i64, JournalError> {
     let failed = |error| place.failure_to_open(error);
     let (application_id,): (i64,) =
         sqlx::query_as("PRAGMA application_id").fetch_one(&mut *connection).await.map_err(failed)?;
@@ -138,7 +188,7 @@ async fn inspect(place: &Place, connection: &mut SqliteConnection) -> Result<(),
     .map_err(failed)?;
 
     if application_id == 0 && things == 0 {
-        return Ok(());
+        return Ok(0);
     }
     if application_id != APPLICATION_ID {
         return Err(place.not_a_journal("a SQLite database of another program", None));
@@ -152,7 +202,7 @@ async fn inspect(place: &Place, connection: &mut SqliteConnection) -> Result<(),
             .await
             .map_err(failed)?;
     let migrator = migrator();
-    let known = migrator.iter().map(|migration| migration.version).max().unwrap_or(0);
+    let known = newest(&migrator);
     if let Some((found, _)) = applied.last().filter(|(version, _)| *version > known) {
         return Err(JournalError::NewerSchema { journal: place.name(), found: *found, known });
     }
@@ -162,7 +212,12 @@ async fn inspect(place: &Place, connection: &mut SqliteConnection) -> Result<(),
             return Err(place.corrupt(format!("step {version} of its schema is not what it was"), None));
         }
     }
-    Ok(())
+    Ok(applied.last().map_or(0, |(version, _)| *version))
+}
+
+/// The newest step that this version knows.
+fn newest(migrator: &Migrator) -> i64 {
+    migrator.iter().map(|migration| migration.version).max().unwrap_or(0)
 }
 
 /// The steps of the schema, oldest first. One that was released is never changed.
