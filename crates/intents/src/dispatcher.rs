@@ -183,20 +183,60 @@ impl Dispatcher {
         let mut handles = Vec::with_capacity(open.len());
         for summary in open {
             let stored = self.shared.journal.load(self.shared.chain_id, &summary.key).await?;
-            let Some(mut stored) = stored else { continue };
-            for _ in 0..RACES {
-                match self.shared.fold(&stored)? {
-                    Some(intent) if intent.stopped.is_some() => {
-                        stored = self.wish(stored, Record::Requested).await?;
-                    }
-                    Some(_) | None => break,
-                }
-            }
-            self.shared.work().asked.insert(summary.key);
-            self.shared.wake(stored.account);
-            handles.push(Intent::new(self.shared.clone(), &stored));
+            let Some(stored) = stored else { continue };
+            handles.push(self.ask_again(stored).await?);
         }
         Ok(handles)
+    }
+
+    /// Makes the intent go on that is stored under a key, also where it has stopped, and returns its handle; `None` where
+    /// there is none. One that has ended is left as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::SignerMissing`] where it has not ended, and its account is not one of this dispatcher's;
+    /// [`ErrorKind::Journal`]; [`ErrorKind::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves open whether it goes on: call it again.
+    pub async fn resume_intent(&self, key: &str) -> Result<Option<Intent>> {
+        self.shared.check_open()?;
+        let Some(stored) = self.shared.journal.load(self.shared.chain_id, key).await? else {
+            return Ok(None);
+        };
+        let ended = self.shared.fold(&stored)?.is_none_or(|intent| intent.outcome.is_some());
+        let account = stored.account;
+        if !ended && !self.shared.work().lines.contains_key(&account) {
+            let message = format!(
+                "intent `{key}` is of account {account}, and there is no signer for it; give the builder one with \
+                 `signer`"
+            );
+            return Err(Error::new(ErrorKind::SignerMissing { account: Some(account) }, message));
+        }
+        self.ask_again(stored).await.map(Some)
+    }
+
+    /// Makes an intent go on, unless it has ended.
+    async fn ask_again(&self, mut stored: Stored) -> Result<Intent> {
+        let mut ended = true;
+        for _ in 0..RACES {
+            match self.shared.fold(&stored)? {
+                Some(intent) if intent.stopped.is_some() => {
+                    stored = self.wish(stored, Record::Requested).await?;
+                }
+                Some(intent) => {
+                    ended = intent.outcome.is_some();
+                    break;
+                }
+                None => break,
+            }
+        }
+        if !ended {
+            self.shared.work().asked.insert(stored.key.clone());
+            self.shared.wake(stored.account);
+        }
+        Ok(Intent::new(self.shared.clone(), &stored))
     }
 
     /// Removes the records of intents of this chain that ended longer ago than `older_than`, and returns how many there

@@ -15,7 +15,7 @@ use backstay_provider::{EndpointConfig, Endpoints, Failover};
 use backstay_recovery::{Flow, Runner};
 use backstay_tx::{Driver, TxSignerBox};
 
-use crate::{config::Config, intent::IntentBuilder};
+use crate::{config::Config, intent::IntentBuilder, opening};
 
 /// A client for one chain. A cheap handle: clones are the same client.
 ///
@@ -162,6 +162,24 @@ impl Client {
     /// Dropping it leaves some of them as they were: call it again.
     pub async fn resume(&self) -> Result<Vec<Intent>> {
         self.shared.dispatcher.resume().await
+    }
+
+    /// Makes the intent go on that was sent under a key, by whichever process and however long ago, also where it has
+    /// stopped with an error; `None` where the journal has none. One that has ended is left as it is. With
+    /// `resume = "on_demand"`, no other goes on.
+    ///
+    /// The grants stay those that were given last.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::SignerMissing`] where it has not ended, and this client has no signer for its account;
+    /// [`ErrorKind::Journal`]; [`ErrorKind::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves open whether it goes on: call it again.
+    pub async fn resume_intent(&self, key: &str) -> Result<Option<Intent>> {
+        self.shared.dispatcher.resume_intent(key).await
     }
 
     /// Accepts every transaction of an account that is mined, whoever has sent it, and returns the nonce that comes
@@ -337,12 +355,7 @@ impl fmt::Debug for Builder {
 
 async fn open_journal(config: &Config, reads_only: bool) -> Result<Arc<dyn Journal>> {
     match &config.journal {
-        #[cfg(feature = "sqlite")]
-        Some(path) => Ok(Arc::new(backstay_journal::SqliteJournal::open(path).await?)),
-        #[cfg(not(feature = "sqlite"))]
-        Some(_) => {
-            Err(Error::config("`journal` names a file, and this build is without the feature `sqlite`"))
-        }
+        Some(location) => opening::open(location).await,
         // Nothing is sent without a signer, so there is nothing to write down.
         None if reads_only => Ok(Arc::new(MemoryJournal::new())),
         None => Err(Error::new(

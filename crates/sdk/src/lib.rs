@@ -58,6 +58,7 @@
 mod client;
 mod config;
 mod intent;
+mod opening;
 
 /// The alloy that this crate's types come from.
 pub use alloy;
@@ -95,9 +96,12 @@ pub mod recovery {
 /// What is written down about intents, and where.
 pub mod journal {
     pub use backstay_core::tx::{
-        Attempt as SignedAttempt, Content, PlanStep, Record, RecordEffect, SendAnswer, StepId, Stop,
+        Attempt as SignedAttempt, Content, Due, FoldError, Intent as IntentState, PlanStep, Record,
+        RecordEffect, SendAnswer, StepId, Stop,
     };
     pub use backstay_journal::*;
+
+    pub use crate::opening::{open, open_existing};
 }
 
 /// What a session did, event by event.

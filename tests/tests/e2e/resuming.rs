@@ -164,3 +164,41 @@ async fn an_intent_survives_that_every_endpoint_is_gone_for_a_while() {
     let address = signer.address();
     assert_eq!((stage.approvals(address).await, stage.registrations(address).await), (1, 1));
 }
+
+#[tokio::test]
+async fn an_intent_is_resumed_by_its_key_and_the_others_stay() {
+    let stage = Stage::new().await;
+    let fleet = stage.sound().await;
+    let signer = stage.account().await;
+    let client = stage.client(&fleet, &signer).await;
+    for name in ["a", "b"] {
+        // It stops: there is no allowance, and no grant.
+        let intent = stage.register(&client, name).send().await.expect("it is written down");
+        within(intent.outcome()).await.expect_err("it may not approve");
+    }
+    within(client.close()).await.expect("the line is released");
+
+    let mut config = stage.config(&fleet);
+    config.resume = backstay::Resume::OnDemand;
+    let connect = async |builder: backstay::Builder| within(builder.connect()).await.expect("it connects");
+    let reader = connect(backstay::Client::builder(config.clone())).await;
+    let error = within(reader.resume_intent("register:a")).await.expect_err("nobody signs");
+    let account = Some(signer.address());
+    assert_eq!(*error.kind(), ErrorKind::SignerMissing { account }, "{error}");
+
+    let client = connect(backstay::Client::builder(config).signer(signer.clone())).await;
+    assert!(within(client.resume_intent("register:c")).await.expect("the journal is read").is_none());
+    let journal = backstay::journal::open_existing(&stage.folder.path().join("journal.db")).await;
+    let journal = journal.expect("it is there");
+    let seen = async |name: &str| {
+        let key = format!("register:{name}");
+        journal.load(e2e::story::CHAIN_ID, &key).await.expect("it is read").expect("it is there").seen()
+    };
+    let before = (seen("a").await, seen("b").await);
+    let intent = within(client.resume_intent("register:a")).await.expect("it goes on").expect("it is there");
+    let error = within(intent.outcome()).await.expect_err("it stops again");
+    assert_eq!(error.delivery(), backstay::Delivery::NotSent, "{error}");
+    let after = (seen("a").await, seen("b").await);
+    assert!(after.0 >= before.0 + 2, "it was asked for, and has stopped: {before:?} {after:?}");
+    assert_eq!(after.1, before.1, "the other stays as it is");
+}
