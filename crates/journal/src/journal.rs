@@ -219,6 +219,8 @@ pub struct Query {
     pub account: Option<Address>,
     /// In one of these states. Empty: in any.
     pub states: Vec<State>,
+    /// Under this key. `None`: under any. With it and without a chain, it takes as long as the journal is large.
+    pub key: Option<String>,
     /// Opened after this one.
     pub after: Option<IntentId>,
     /// At most so many.
@@ -228,7 +230,7 @@ pub struct Query {
 impl Default for Query {
     /// The first thousand of all.
     fn default() -> Self {
-        Self { chain_id: None, account: None, states: Vec::new(), after: None, limit: 1_000 }
+        Self { chain_id: None, account: None, states: Vec::new(), key: None, after: None, limit: 1_000 }
     }
 }
 

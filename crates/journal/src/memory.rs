@@ -84,6 +84,7 @@ impl Journal for MemoryJournal {
         let fits = |intent: &&Intent| {
             query.chain_id.is_none_or(|chain_id| intent.line.chain_id == chain_id)
                 && query.account.is_none_or(|account| intent.line.account == account)
+                && query.key.as_ref().is_none_or(|key| intent.key == *key)
                 && query.after.is_none_or(|after| intent.id > after)
                 && (query.states.is_empty() || query.states.contains(&intent.state))
         };

@@ -52,6 +52,11 @@ pub(super) async fn intents_are_listed_by_what_they_are(store: impl Store) {
     check(Query { chain_id: Some(elsewhere.chain_id), ..Query::default() }, &["there"]).await;
     check(Query { chain_id: Some(u64::MAX), ..Query::default() }, &[]).await;
     check(Query { account: Some(other.account), ..Query::default() }, &["others"]).await;
+    let keyed = |key: &str| Query { key: Some(key.to_owned()), ..Query::default() };
+    check(keyed("finished"), &["finished"]).await;
+    check(keyed("finish"), &[]).await;
+    check(Query { chain_id: Some(CHAIN), ..keyed("there") }, &[]).await;
+    check(Query { account: Some(other.account), ..keyed("others") }, &["others"]).await;
     let here = Query { chain_id: Some(CHAIN), account: Some(ACCOUNT), ..Query::default() };
     let of = |states: &[State]| Query { states: states.to_vec(), ..here.clone() };
     check(of(&[State::Due]), &["due", "again"]).await;

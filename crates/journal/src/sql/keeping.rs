@@ -33,11 +33,10 @@ pub(super) async fn list(place: &Place, connection: &mut Connection, query: &Que
     if open {
         text += " AND state < 2";
     }
-    if chain.is_some() {
-        text += " AND chain_id = $2";
-    }
-    if query.account.is_some() {
-        text += if chain.is_some() { " AND account = $3" } else { " AND account = $2" };
+    let conditions =
+        [("chain_id", chain.is_some()), ("account", query.account.is_some()), ("key", query.key.is_some())];
+    for ((column, _), number) in conditions.iter().filter(|(_, asked)| *asked).zip(2..) {
+        text += &format!(" AND {column} = ${number}");
     }
     text += &format!(" ORDER BY id LIMIT {}", query.limit);
     let mut asked = sqlx::query_as(sqlx::AssertSqlSafe(text)).bind(after);
@@ -46,6 +45,9 @@ pub(super) async fn list(place: &Place, connection: &mut Connection, query: &Que
     }
     if let Some(account) = query.account {
         asked = asked.bind(account.to_vec());
+    }
+    if let Some(key) = &query.key {
+        asked = asked.bind(key);
     }
     let rows: Vec<Row> = asked.fetch_all(connection).await.map_err(|e| place.failure(e))?;
     let summary = |(id, chain_id, key, account, state, records, opened, changed): Row| {
