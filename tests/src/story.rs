@@ -36,10 +36,15 @@ pub async fn register(client: &Client, contracts: &Deployment, key: B256) -> any
     let parameters = Parameters::new(contracts.parameters, client.provider::<Ethereum>());
     let deposit: U256 = parameters.deposit().call().await?;
     let intent = client
-        .intent(format!("register:{key}"))
+        .intent(self::key(key))
         .call(contracts.graphs, &ContextGraphs::createContextGraphCall { key })
         .grant(Grant { token: contracts.token, spender: contracts.graphs, cap: deposit })
         .send()
         .await?;
     Ok(intent)
+}
+
+/// The key of the intent that registers.
+pub fn key(graph: B256) -> String {
+    format!("register:{graph}")
 }

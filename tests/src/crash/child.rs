@@ -1,6 +1,6 @@
 //! The process that is killed: the story, over a journal that kills it where it is told to.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use alloy::{
     primitives::{Address, B256, U256},
@@ -42,6 +42,8 @@ pub struct Orders {
     pub graph: B256,
     /// Whom to pay a wei, as an intent of its own that is sent first.
     pub payee: Option<Address>,
+    /// How to get at the intent.
+    pub approach: Approach,
     /// Where the journal kills the process; `None` lets it live.
     pub kill: Option<Point>,
     /// Who tells the story.
@@ -53,6 +55,15 @@ pub struct Orders {
 pub enum Store {
     /// A file.
     Sqlite(PathBuf),
+}
+
+/// How a process gets at the intent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Approach {
+    /// It sends it, again where it was sent before.
+    Send,
+    /// It looks for it under its key, and waits for what comes of it by itself. It sends it only where there is none.
+    Find,
 }
 
 /// Who tells the story.
@@ -100,6 +111,7 @@ impl Orders {
             graphs: contracts.graphs,
             graph: B256::ZERO,
             payee: None,
+            approach: Approach::Send,
             kill: None,
             teller: Teller::Backstay,
         }
@@ -127,20 +139,31 @@ pub async fn run(orders: Orders) -> anyhow::Result<()> {
 async fn with_sdk(orders: &Orders) -> anyhow::Result<Told> {
     let trap = Arc::new(Trap::at(orders.kill.clone()));
     let journal = KillingJournal { inner: orders.store.open().await?, trap: trap.clone() };
-    let config = story::config(&orders.endpoints);
+    let mut config = story::config(&orders.endpoints);
+    // A restarted process waits for the end of the claim of the one that was killed.
+    config.claims.ttl = Duration::from_secs(1);
+    config.claims.poll = Duration::from_millis(100);
     let builder = story::builder(config, signer(orders)?, orders.parameters);
     let client = builder.journal(journal).connect().await?;
     let payment = match orders.payee {
         Some(payee) => Some(pay(&client, payee).await?),
         None => None,
     };
-    let intent = story::register(&client, &contracts(orders)?, orders.graph).await?;
+    let found = match orders.approach {
+        Approach::Send => None,
+        Approach::Find => client.find_intent(&story::key(orders.graph)).await?,
+    };
+    let intent = match found {
+        Some(intent) => intent,
+        None => story::register(&client, &contracts(orders)?, orders.graph).await?,
+    };
     let outcome = intent.outcome().await;
     if outcome.as_ref().is_ok_and(|outcome| outcome.included().is_ok()) {
         let payment = match payment {
             Some(payment) => Some(*payment.outcome().await?.included()?),
             None => None,
         };
+        client.close().await?;
         return Ok(Told { inclusion: Some(*outcome?.included()?), payment, calls: trap.calls() });
     }
     // For whoever looks into it.

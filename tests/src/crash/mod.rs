@@ -204,6 +204,7 @@ impl Scene {
         for point in plan.points.iter().map(Some).chain([None]) {
             if report.kills > 0 {
                 place.orders.payee = payee;
+                place.orders.approach = plan.approach;
             }
             let life = live(&place.fleet, plan.setting.wires, &mut place.orders, point).await?;
             lives.push(life.begun);

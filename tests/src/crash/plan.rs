@@ -3,21 +3,28 @@
 use std::{fmt, str::FromStr};
 
 use alloy::primitives::keccak256;
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::{
+    child::Approach,
     life::Wires,
     point::{Calls, Point, SEND, Side},
 };
 
-/// How many other requests are chosen of each recording, unless all are.
-const OTHERS: usize = 4;
+/// The word for a payment in a plan.
+const PAYMENT: &str = "payment";
+/// The word for an intent that is not sent again.
+const FIND: &str = "find";
+/// How many points that depend on timing are chosen of each recording, unless all are.
+const OTHERS: usize = 6;
 /// One run of so many is killed again after its restart.
 const TWICE: u64 = 3;
 /// In one run of so many, the restarted process has another intent to send first: what it signs anew for the same nonce
 /// would else be the same bytes, mostly.
 const ACCOMPANIED: u64 = 2;
+/// In one run of so many, the restarted process does not send its intent again: it goes on by itself.
+const FOUND: u64 = 2;
 
 /// Where the journal is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -46,6 +53,8 @@ pub struct Plan {
     pub points: Vec<Point>,
     /// What a restarted process does besides.
     pub company: Company,
+    /// How a restarted process gets at its intent.
+    pub approach: Approach,
 }
 
 /// What a restarted process does besides going on.
@@ -60,7 +69,7 @@ pub enum Company {
 /// How many of the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// All boundaries of the journal and of sends, and a few of the others.
+    /// All points that every process comes to, which are those of the journal and of sends, and a few of the others.
     Default,
     /// All boundaries.
     Full,
@@ -105,7 +114,7 @@ impl Wires {
 impl Plan {
     /// A run in which nobody is killed.
     pub const fn undisturbed(setting: Setting) -> Self {
-        Self { setting, points: Vec::new(), company: Company::Alone }
+        Self { setting, points: Vec::new(), company: Company::Alone, approach: Approach::Send }
     }
 
     /// The kind of its first point, in the words of the table.
@@ -128,8 +137,7 @@ pub fn plans(recordings: &[Recording], depth: Depth, seed: u64) -> Vec<Plan> {
     let mut plans = Vec::new();
     for recording in recordings {
         let all = points(&recording.calls);
-        let (chosen, mut others): (Vec<Point>, Vec<Point>) =
-            all.into_iter().partition(|point| point.is_of_journal() || point.boundary == SEND);
+        let (chosen, mut others): (Vec<Point>, Vec<Point>) = all.into_iter().partition(Point::is_sure);
         others.sort_by_cached_key(|point| drawn(seed, recording.setting, &point.to_string()));
         let kept = match depth {
             Depth::Default => OTHERS,
@@ -163,7 +171,11 @@ fn plan(setting: Setting, point: Point, seed: u64) -> Plan {
         true => Company::Payment,
         false => Company::Alone,
     };
-    Plan { setting, points, company }
+    let approach = match drawn(seed, setting, &format!("{name} how?")).is_multiple_of(FOUND) {
+        true => Approach::Find,
+        false => Approach::Send,
+    };
+    Plan { setting, points, company, approach }
 }
 
 /// A point among the first that a resumed life comes to, whichever they are.
@@ -200,8 +212,12 @@ impl fmt::Display for Plan {
             write!(f, "+{point}")?;
         }
         match self.company {
-            Company::Alone => Ok(()),
-            Company::Payment => write!(f, "+payment"),
+            Company::Alone => {}
+            Company::Payment => write!(f, "+{PAYMENT}")?,
+        }
+        match self.approach {
+            Approach::Send => Ok(()),
+            Approach::Find => write!(f, "+{FIND}"),
         }
     }
 }
@@ -219,15 +235,17 @@ impl FromStr for Plan {
         })?;
         let mut plan = Self::undisturbed(setting);
         for part in parts {
-            ensure!(plan.company == Company::Alone, "`payment` is the last word of a run");
             match part {
-                "payment" => plan.company = Company::Payment,
+                PAYMENT => plan.company = Company::Payment,
+                FIND => plan.approach = Approach::Find,
                 point => plan.points.push(point.parse()?),
             }
         }
-        if plan.company == Company::Payment && plan.points.is_empty() {
-            bail!("only a restarted process makes a payment: name a point to kill it at");
-        }
+        let restarted = plan.company == Company::Payment || plan.approach == Approach::Find;
+        ensure!(
+            !restarted || !plan.points.is_empty(),
+            "`{PAYMENT}` and `{FIND}` are for a restarted process: name a point to kill it at"
+        );
         Ok(plan)
     }
 }
@@ -267,7 +285,12 @@ mod tests {
         }
         assert_eq!(default, plans(&recordings, Depth::Default, 1));
         assert_ne!(default, plans(&recordings, Depth::Default, 2));
-        for some in [|plan: &Plan| plan.points.len() == 2, |plan: &Plan| plan.company == Company::Payment] {
+        let some: [fn(&Plan) -> bool; 3] = [
+            |plan| plan.points.len() == 2,
+            |plan| plan.company == Company::Payment,
+            |plan| plan.approach == Approach::Find,
+        ];
+        for some in some {
             assert!(full.iter().any(some) && !full.iter().all(some));
         }
     }
@@ -279,8 +302,8 @@ mod tests {
         }
         for (text, why) in [
             ("oracle/sound", "begins with one of sqlite/sound"),
-            ("sqlite/sound+payment", "only a restarted process"),
-            ("sqlite/sound+payment+journal.open/1/after", "last word"),
+            ("sqlite/sound+payment", "for a restarted process"),
+            ("sqlite/sound+find", "for a restarted process"),
             ("sqlite/sound+journal.open", "is no point"),
         ] {
             let error = text.parse::<Plan>().expect_err("it is none").to_string();
