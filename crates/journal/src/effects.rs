@@ -33,6 +33,7 @@ pub(crate) fn following(nonce: u64) -> u64 {
 }
 
 /// How databases hold a state. Partial indexes name these numbers.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) const fn state_number(state: State) -> i64 {
     match state {
         State::Due => 0,
@@ -43,6 +44,7 @@ pub(crate) const fn state_number(state: State) -> i64 {
 }
 
 /// The state that a number stands for.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) fn state_of(number: i64) -> Option<State> {
     State::ALL.into_iter().find(|state| state_number(*state) == number)
 }

@@ -82,8 +82,36 @@ pub enum JournalError {
         /// Which store.
         journal: String,
     },
+    /// The address of a database cannot be used.
+    #[error("the journal's address cannot be used: {what}")]
+    BadAddress {
+        /// What is wrong with it, and what to do. It quotes nothing of the address, which holds a password.
+        what: String,
+    },
+    /// No server answers. Nothing was sent.
+    #[error(
+        "{journal} cannot be reached: see that the server runs and takes connections; nothing was written"
+    )]
+    Unreachable {
+        /// Which store.
+        journal: String,
+        /// What the network or the server said.
+        source: Cause,
+    },
+    /// The server does not let this program in, or does not let it do what it needs.
+    #[error(
+        "{journal} refuses this program: check the user, the password, the database's name and what is granted"
+    )]
+    Refused {
+        /// Which store.
+        journal: String,
+        /// What the server said.
+        source: Cause,
+    },
     /// What is there is something else. It was left untouched.
-    #[error("{journal} is not a Backstay journal ({found}): it was left untouched; give another path")]
+    #[error(
+        "{journal} is not a Backstay journal ({found}): it was left untouched; give another path or schema"
+    )]
     NotAJournal {
         /// Which store.
         journal: String,
@@ -177,6 +205,7 @@ impl JournalError {
             | Self::ClaimLost { .. }
             | Self::Busy { .. }
             | Self::Full { .. }
+            | Self::Unreachable { .. }
             | Self::Backend { .. } => Retry::Later,
             Self::SlotNotHeld { .. }
             | Self::Finished { .. }
@@ -184,6 +213,8 @@ impl JournalError {
             | Self::OutOfRange { .. }
             | Self::NoDirectory { .. }
             | Self::Missing { .. }
+            | Self::BadAddress { .. }
+            | Self::Refused { .. }
             | Self::NotAJournal { .. }
             | Self::NewerSchema { .. }
             | Self::OlderSchema { .. }
@@ -197,6 +228,8 @@ impl JournalError {
             Self::ReadOnly { source, .. }
             | Self::Busy { source, .. }
             | Self::Full { source, .. }
+            | Self::Unreachable { source, .. }
+            | Self::Refused { source, .. }
             | Self::Backend { source, .. } => Some(source),
             Self::NotAJournal { source, .. } | Self::Corrupt { source, .. } => source,
             Self::Conflict { .. }
@@ -208,6 +241,7 @@ impl JournalError {
             | Self::OutOfRange { .. }
             | Self::NoDirectory { .. }
             | Self::Missing { .. }
+            | Self::BadAddress { .. }
             | Self::NewerSchema { .. }
             | Self::OlderSchema { .. } => None,
         }

@@ -5,14 +5,36 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use sqlx::{ConnectOptions, Connection};
+use async_trait::async_trait;
+use sqlx::Connection;
 use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::Line;
+
+/// Opens connections.
+#[async_trait]
+pub(crate) trait Connector<C>: Send + Sync {
+    /// Opens one, ready for use.
+    async fn open(&self) -> Result<C, sqlx::Error>;
+}
 
 /// A lane of connections: whoever wants one waits for a place, first come, first served.
 pub(crate) struct Lane<C: Connection> {
-    options: C::Options,
+    connector: Box<dyn Connector<C>>,
     idle: Mutex<Vec<C>>,
     places: Semaphore,
+}
+
+/// What a transaction has of a line from its first statement to its end.
+#[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "SQLite has one writer at a time anyway"))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Guard {
+    /// Nothing: the line is not its business, or each statement looks after itself.
+    Nothing,
+    /// Others may share it, and nobody takes the line over meanwhile.
+    Shared(Line),
+    /// Nobody else has it.
+    Alone(Line),
 }
 
 /// A connection on loan.
@@ -24,12 +46,15 @@ pub(crate) struct Lease<'a, C: Connection> {
     lane: &'a Lane<C>,
     /// `None` only in `keep`.
     connection: Option<C>,
+    /// Whether the connection has lain idle, and may have died over it.
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "a file does not go away"))]
+    has_lain: bool,
     _place: SemaphorePermit<'a>,
 }
 
 impl<C: Connection> Lane<C> {
-    pub(crate) fn new(options: C::Options, places: usize) -> Self {
-        Self { options, idle: Mutex::default(), places: Semaphore::new(places) }
+    pub(crate) fn new(connector: impl Connector<C> + 'static, places: usize) -> Self {
+        Self { connector: Box::new(connector), idle: Mutex::default(), places: Semaphore::new(places) }
     }
 
     /// The lane with a connection that is open already.
@@ -41,11 +66,19 @@ impl<C: Connection> Lane<C> {
     pub(crate) async fn lease(&self) -> Result<Lease<'_, C>, sqlx::Error> {
         let place = self.places.acquire().await.map_err(|_| sqlx::Error::PoolClosed)?;
         let idle = self.idle().pop();
+        let has_lain = idle.is_some();
         let connection = match idle {
             Some(connection) => connection,
-            None => self.options.connect().await?,
+            None => self.connector.open().await?,
         };
-        Ok(Lease { lane: self, connection: Some(connection), _place: place })
+        Ok(Lease { lane: self, connection: Some(connection), has_lain, _place: place })
+    }
+
+    /// Drops the connections that lie idle.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn forget_idle(&self) {
+        let idle = std::mem::take(&mut *self.idle());
+        drop(idle);
     }
 
     /// Closes all. None is on loan, as a lease borrows the lane.
@@ -63,6 +96,12 @@ impl<C: Connection> Lane<C> {
 }
 
 impl<C: Connection> Lease<'_, C> {
+    /// Whether the connection has lain idle, and may have died over it.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn has_lain(&self) -> bool {
+        self.has_lain
+    }
+
     /// Gives the connection back. It must be in no transaction.
     pub(crate) fn keep(mut self) {
         if let Some(connection) = self.connection.take() {

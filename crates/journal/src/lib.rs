@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`Journal`] | the trait |
 //! | [`SqliteJournal`] | one file, the embedded default (feature `sqlite`) |
+//! | [`PostgresJournal`] | one database for several processes and machines (feature `postgres`) |
 //! | [`MemoryJournal`] | for tests: gone with the process |
 //! | [`conformance`] | what every backend must do, to be run against yours |
 //! | [`JournalError`] | why a journal refused, case by case |
@@ -19,13 +20,15 @@
 
 pub mod conformance;
 mod effects;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod envelope;
 mod error;
 mod journal;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod lane;
 mod memory;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
@@ -35,5 +38,7 @@ pub use journal::{
     Stored, Summary, Tombstone,
 };
 pub use memory::MemoryJournal;
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresConfig, PostgresJournal};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteConfig, SqliteJournal};

@@ -1,4 +1,4 @@
-//! Both backends do what every journal must do.
+//! Each backend does what every journal must do.
 
 use async_trait::async_trait;
 use backstay_journal::{
@@ -48,5 +48,51 @@ mod sqlite {
     #[tokio::test]
     async fn on_one_thread() {
         conformance::run(async || File(tempfile::tempdir().unwrap())).await;
+    }
+}
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use backstay_journal::{PostgresConfig, PostgresJournal};
+    use backstay_testkit::Postgres;
+    use url::Url;
+
+    use super::*;
+
+    struct Schema {
+        database: Url,
+        config: PostgresConfig,
+    }
+
+    #[async_trait]
+    impl Store for Schema {
+        type Journal = PostgresJournal;
+
+        async fn open(&self) -> PostgresJournal {
+            PostgresJournal::open_with(self.database.as_str(), &self.config).await.unwrap()
+        }
+    }
+
+    async fn schemas() -> impl AsyncFn() -> Schema {
+        let server = Postgres::shared().await.unwrap();
+        let database = server.database().await.unwrap();
+        async move || {
+            static NEXT: AtomicU64 = AtomicU64::new(1);
+            let mut config = PostgresConfig::default();
+            config.schema = format!("journal_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+            Schema { database: database.clone(), config }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn on_many_threads() {
+        conformance::run(schemas().await).await;
+    }
+
+    #[tokio::test]
+    async fn on_one_thread() {
+        conformance::run(schemas().await).await;
     }
 }

@@ -61,11 +61,10 @@ pub(super) async fn release(place: &Place, connection: &mut Connection, claim: C
     Ok(())
 }
 
-/// Whether a claim still holds. It does until the transaction ends: who takes the line over waits for that.
+/// Whether a claim still holds. In a transaction that shares the line it does to the end.
 pub(super) async fn holds(place: &Place, connection: &mut Connection, claim: Claim) -> Result<bool> {
     let Ok(chain) = storable_chain(claim.line.chain_id) else { return Ok(false) };
-    let text =
-        dialect::text("SELECT token FROM lines WHERE chain_id = $1 AND account = $2 AND token = $3 {share}");
+    let text = "SELECT token FROM lines WHERE chain_id = $1 AND account = $2 AND token = $3";
     let held: Option<(i64,)> = sqlx::query_as(text)
         .bind(chain)
         .bind(claim.line.account.as_slice())

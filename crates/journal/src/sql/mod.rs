@@ -1,7 +1,8 @@
 //! A journal in a SQL database. The statements are the same for all of them: a backend includes this module (by its
 //! path) next to what is its own, which is
 //!
-//! - `Backend`: the journal, with its `place` and its lanes `writers` and `readers`;
+//! - `Backend`: the journal, with its `place`, `read`, which leases a connection, and `begin`, which
+//!   begins a transaction that writes and gives it what a [`Guard`] says;
 //! - `Connection`: its connection;
 //! - `Place`: which database it is, in words, and what its failures mean;
 //! - `dialect`: the few words of SQL that differ.
@@ -19,6 +20,7 @@ use crate::{
     Author, Claim, Claiming, IntentId, Journal, JournalError, Line, LineState, NewIntent, Owner, Query,
     Stored, Summary,
     effects::{storable_chain, storable_nonce},
+    lane::Guard,
 };
 
 mod intents;
@@ -29,17 +31,10 @@ type Result<T, E = JournalError> = std::result::Result<T, E>;
 type Lease<'a> = crate::lane::Lease<'a, Connection>;
 
 impl Backend {
-    /// Begins to write. What is written happens at [`end`](Self::end), or not at all when the lease drops.
-    pub(super) async fn begin(&self) -> Result<Lease<'_>> {
-        let mut lease = self.writers.lease().await.map_err(|e| self.place.failure(e))?;
-        sqlx::query(dialect::BEGIN).execute(&mut *lease).await.map_err(|e| self.place.failure(e))?;
-        Ok(lease)
-    }
-
     /// Commits what succeeded, takes back what failed.
     async fn end<T>(&self, mut lease: Lease<'_>, result: Result<T>) -> Result<T> {
         let word = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
-        let ended = sqlx::query(word).execute(&mut *lease).await;
+        let ended = sqlx::raw_sql(word).execute(&mut *lease).await;
         match (result, ended) {
             (result, Ok(_)) => {
                 lease.keep();
@@ -51,8 +46,12 @@ impl Backend {
         }
     }
 
-    async fn read(&self) -> Result<Lease<'_>> {
-        self.readers.lease().await.map_err(|e| self.place.failure(e))
+    /// Creates an intent, or returns what somebody else has created meanwhile.
+    pub(super) async fn create(&self, intent: NewIntent) -> Result<Stored> {
+        storable_chain(intent.chain_id)?;
+        let mut lease = self.begin(Guard::Nothing).await?;
+        let opened = self.open_in(&mut lease, intent).await;
+        self.end(lease, opened).await
     }
 
     async fn open_in(&self, connection: &mut Connection, intent: NewIntent) -> Result<Stored> {
@@ -71,26 +70,23 @@ impl Backend {
 impl Journal for Backend {
     async fn claim(&self, line: Line, owner: &Owner, ttl: Duration) -> Result<Claiming> {
         storable_chain(line.chain_id)?;
-        let mut lease = self.begin().await?;
+        let mut lease = self.begin(Guard::Alone(line)).await?;
         let claimed = lines::claim(&self.place, &mut lease, line, owner, ttl).await;
         self.end(lease, claimed).await
     }
 
     async fn release(&self, claim: Claim) -> Result<()> {
-        let mut lease = self.begin().await?;
+        let mut lease = self.begin(Guard::Nothing).await?;
         let released = lines::release(&self.place, &mut lease, claim).await;
         self.end(lease, released).await
     }
 
     async fn open(&self, intent: NewIntent) -> Result<Stored> {
-        storable_chain(intent.chain_id)?;
         // What is there already needs no lock, and can be had when nothing can be written.
         if let Some(stored) = self.load(intent.chain_id, &intent.key).await? {
             return Ok(stored);
         }
-        let mut lease = self.begin().await?;
-        let opened = self.open_in(&mut lease, intent).await;
-        self.end(lease, opened).await
+        self.create(intent).await
     }
 
     async fn load(&self, chain_id: u64, key: &str) -> Result<Option<Stored>> {
@@ -101,7 +97,11 @@ impl Journal for Backend {
     }
 
     async fn append(&self, author: Author, intent: IntentId, after: u64, records: &[Record]) -> Result<()> {
-        let mut lease = self.begin().await?;
+        let guard = match author {
+            Author::Owner(claim) => Guard::Shared(claim.line),
+            Author::Caller => Guard::Nothing,
+        };
+        let mut lease = self.begin(guard).await?;
         let appended = intents::append(&self.place, &mut lease, author, intent, after, records).await;
         self.end(lease, appended).await
     }
@@ -123,13 +123,13 @@ impl Journal for Backend {
     async fn account_for(&self, line: Line, nonce: u64) -> Result<()> {
         storable_chain(line.chain_id)?;
         storable_nonce(nonce)?;
-        let mut lease = self.begin().await?;
+        let mut lease = self.begin(Guard::Nothing).await?;
         let accounted = lines::account_for(&self.place, &mut lease, line, nonce).await;
         self.end(lease, accounted).await
     }
 
     async fn prune(&self, chain_id: u64, older_than: Duration, limit: u32) -> Result<u32> {
-        let mut lease = self.begin().await?;
+        let mut lease = self.begin(Guard::Nothing).await?;
         let pruned = keeping::prune(&self.place, &mut lease, chain_id, older_than, limit).await;
         self.end(lease, pruned).await
     }
@@ -146,7 +146,7 @@ impl Journal for Backend {
         if let Some(recorded) = self.genesis(chain_id).await? {
             return Ok(recorded);
         }
-        let mut lease = self.begin().await?;
+        let mut lease = self.begin(Guard::Nothing).await?;
         let recorded = keeping::record_genesis(&self.place, &mut lease, chain_id, hash).await;
         self.end(lease, recorded).await
     }

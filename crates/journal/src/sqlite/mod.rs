@@ -2,7 +2,10 @@
 
 use std::{fmt, path::Path, time::Duration};
 
-use crate::{JournalError, lane::Lane};
+use crate::{
+    JournalError,
+    lane::{Guard, Lane, Lease},
+};
 // What `sql` asks for.
 use SqliteJournal as Backend;
 use place::Place;
@@ -11,6 +14,10 @@ use sqlx::sqlite::SqliteConnection as Connection;
 mod dialect;
 mod opening;
 mod place;
+#[cfg_attr(
+    feature = "postgres",
+    expect(clippy::duplicate_mod, reason = "the statements are compiled for each database")
+)]
 #[path = "../sql/mod.rs"]
 mod sql;
 #[cfg(test)]
@@ -119,6 +126,24 @@ impl SqliteJournal {
     pub async fn close(self) -> Result<(), JournalError> {
         self.readers.close().await.map_err(|e| self.place.failure(e))?;
         self.writers.close().await.map_err(|e| self.place.failure(e))
+    }
+
+    async fn read(&self) -> Result<Lease<'_, Connection>, JournalError> {
+        self.readers.lease().await.map_err(|e| self.place.failure(e))
+    }
+
+    /// Begins to write. What is written happens at `end`, or not at all when the lease drops.
+    async fn begin(&self, guard: Guard) -> Result<Lease<'_, Connection>, JournalError> {
+        match guard {
+            // There is one writer at a time anyway.
+            Guard::Nothing | Guard::Shared(_) | Guard::Alone(_) => {}
+        }
+        let mut lease = self.writers.lease().await.map_err(|e| self.place.failure(e))?;
+        // This waits for the write lock, and holds it: a deferred transaction could find out half way that somebody
+        // else has written.
+        let begun = sqlx::query("BEGIN IMMEDIATE").execute(&mut *lease).await;
+        begun.map_err(|e| self.place.failure(e))?;
+        Ok(lease)
     }
 }
 

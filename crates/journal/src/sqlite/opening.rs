@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use async_trait::async_trait;
 use sqlx::{
     ConnectOptions, Connection, SqlSafeStr,
     migrate::{Migration, MigrationType, Migrator},
@@ -17,7 +18,7 @@ use sqlx::{
 };
 
 use super::{SqliteConfig, place::Place};
-use crate::JournalError;
+use crate::{JournalError, lane::Connector};
 
 /// Says in the file's header that it is a Backstay journal: "BkSt".
 const APPLICATION_ID: i64 = 0x426b_5374;
@@ -100,6 +101,13 @@ impl Patience {
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(Duration::from_millis(100));
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Connector<SqliteConnection> for SqliteConnectOptions {
+    async fn open(&self) -> Result<SqliteConnection, sqlx::Error> {
+        self.connect().await
     }
 }
 

@@ -67,7 +67,7 @@ async fn a_refusal_keeps_the_connection_and_a_dropped_write_does_not() {
     assert_eq!(number(&mut writer, "PRAGMA max_page_count").await, 1_000, "the same connection");
     writer.keep();
 
-    let mut lease = journal.begin().await.unwrap();
+    let mut lease = journal.begin(Guard::Nothing).await.unwrap();
     sqlx::query("DELETE FROM records").execute(&mut *lease).await.unwrap();
     drop(lease);
     let mut writer = journal.writers.lease().await.unwrap();
