@@ -24,6 +24,7 @@ use tokio::{
 
 use crate::{
     ClaimsConfig, Intent, Resume, RetentionConfig,
+    intent::Slot,
     keeper::{Keeper, damaged},
     retention,
     run::Running,
@@ -63,7 +64,9 @@ pub(crate) struct Shared {
 struct Work {
     /// The intents that run here, by key.
     running: HashMap<String, Running>,
-    /// The keys that were asked for here.
+    /// The handles that are waiting, by key: each is told of every run that begins.
+    handles: HashMap<String, Vec<Weak<Slot>>>,
+    /// The keys that were asked for here, where nothing goes on by itself.
     asked: HashSet<String>,
     lines: HashMap<Address, LineWork>,
     closed: bool,
@@ -146,9 +149,9 @@ impl Dispatcher {
             };
             stored = self.wish(stored, wish).await?;
         }
-        self.shared.work().asked.insert(key);
-        self.shared.wake(stored.account);
-        Ok(Intent::new(self.shared.clone(), &stored))
+        let intent = Intent::new(self.shared.clone(), &stored, stored.seen());
+        self.shared.ask(key, stored.account);
+        Ok(intent)
     }
 
     /// A handle for the intent that is stored under a key; `None` where there is none. It does not make it go on.
@@ -159,7 +162,7 @@ impl Dispatcher {
     pub async fn find(&self, key: &str) -> Result<Option<Intent>> {
         let stored = self.shared.journal.load(self.shared.chain_id, key).await?;
         // A stop that is there already is told.
-        Ok(stored.map(|stored| Intent::new(self.shared.clone(), &Stored { entries: Vec::new(), ..stored })))
+        Ok(stored.map(|stored| Intent::new(self.shared.clone(), &stored, 0)))
     }
 
     /// Makes every intent of this dispatcher's accounts go on that has not ended, also those that have stopped, and
@@ -232,11 +235,11 @@ impl Dispatcher {
                 None => break,
             }
         }
+        let intent = Intent::new(self.shared.clone(), &stored, stored.seen());
         if !ended {
-            self.shared.work().asked.insert(stored.key.clone());
-            self.shared.wake(stored.account);
+            self.shared.ask(stored.key, stored.account);
         }
-        Ok(Intent::new(self.shared.clone(), &stored))
+        Ok(intent)
     }
 
     /// Removes the records of intents of this chain that ended longer ago than `older_than`, and returns how many there
@@ -339,8 +342,8 @@ impl Shared {
         self.changed.subscribe()
     }
 
-    pub(crate) fn running(&self, key: &str) -> Option<Running> {
-        self.work().running.get(key).cloned()
+    pub(crate) fn runs(&self, key: &str) -> bool {
+        self.work().running.contains_key(key)
     }
 
     /// How many intents of an account run here.
@@ -348,16 +351,53 @@ impl Shared {
         self.work().running.values().filter(|running| running.account == account).count()
     }
 
-    /// Notes that an intent runs here, unless it does already.
+    /// Notes that an intent runs here, unless it does already, and tells its handles.
     pub(crate) fn begins(&self, key: &str, running: Running) -> bool {
         let mut work = self.work();
         if work.running.contains_key(key) {
             return false;
         }
-        work.running.insert(key.to_owned(), running);
+        let handles: Vec<_> = work.handles.get(key).into_iter().flatten().filter_map(Weak::upgrade).collect();
+        work.running.insert(key.to_owned(), running.clone());
         drop(work);
+        for handle in handles {
+            handle.set(Some(running.clone()));
+        }
         self.changed.send_replace(());
         true
+    }
+
+    /// A new handle: it knows the run that is under way, and is told of those that begin.
+    pub(crate) fn handle(self: &Arc<Self>, key: &str) -> Arc<Slot> {
+        let slot = Arc::new(Slot::new(self, key));
+        let mut work = self.work();
+        work.handles.entry(key.to_owned()).or_default().push(Arc::downgrade(&slot));
+        let running = work.running.get(key).filter(|running| running.ended.borrow().is_none()).cloned();
+        drop(work);
+        // One that begins in between has told it already.
+        if let Some(running) = running {
+            slot.set(Some(running));
+        }
+        slot
+    }
+
+    /// Lets go of the handles of a key that are dropped.
+    pub(crate) fn clear_handles(&self, key: &str) {
+        let mut work = self.work();
+        if let Some(handles) = work.handles.get_mut(key) {
+            handles.retain(|handle| handle.strong_count() > 0);
+            if handles.is_empty() {
+                work.handles.remove(key);
+            }
+        }
+    }
+
+    /// Makes an intent go on that was asked for here.
+    fn ask(&self, key: String, account: Address) {
+        if self.resume == Resume::OnDemand {
+            self.work().asked.insert(key);
+        }
+        self.wake(account);
     }
 
     pub(crate) fn ends(&self, key: &str) {

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
 use alloy::primitives::Address;
@@ -30,14 +30,55 @@ pub struct Intent {
     account: Address,
     /// How many records there were when it was asked for: a stop among them is no news.
     seen: u64,
-    /// The run in this process, once there was one.
-    run: Arc<Mutex<Option<Running>>>,
+    /// The newest run in this process since the handle was made, once there was one.
+    run: Arc<Slot>,
+}
+
+/// Where a handle is told of the runs of its intent.
+pub(crate) struct Slot {
+    shared: Weak<Shared>,
+    key: String,
+    run: Mutex<Option<Running>>,
+}
+
+impl Slot {
+    pub(crate) fn new(shared: &Arc<Shared>, key: &str) -> Self {
+        Self { shared: Arc::downgrade(shared), key: key.to_owned(), run: Mutex::default() }
+    }
+
+    pub(crate) fn set(&self, run: Option<Running>) {
+        *self.lock() = run;
+    }
+
+    fn get(&self) -> Option<Running> {
+        self.lock().clone()
+    }
+
+    /// Lets go of a run, unless there is another one by now.
+    fn let_go(&self, ended: &watch::Receiver<Option<Ended>>) {
+        let mut run = self.lock();
+        if run.as_ref().is_some_and(|run| run.ended.same_channel(ended)) {
+            *run = None;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.clear_handles(&self.key);
+        }
+    }
 }
 
 impl Intent {
-    pub(crate) fn new(shared: Arc<Shared>, stored: &Stored) -> Self {
-        let run = Arc::new(Mutex::new(shared.running(&stored.key)));
-        Self { shared, key: stored.key.clone(), account: stored.account, seen: stored.seen(), run }
+    pub(crate) fn new(shared: Arc<Shared>, stored: &Stored, seen: u64) -> Self {
+        let run = shared.handle(&stored.key);
+        Self { shared, key: stored.key.clone(), account: stored.account, seen, run }
     }
 
     /// Its key.
@@ -66,7 +107,7 @@ impl Intent {
         let mut changes = self.shared.changes();
         loop {
             changes.mark_unchanged();
-            if let Some(mut run) = self.run() {
+            if let Some(mut run) = self.run.get() {
                 let ended = match run.ended.wait_for(Option::is_some).await {
                     Ok(ended) => ended.clone(),
                     Err(_) => return Err(closed(&self.key)),
@@ -74,11 +115,11 @@ impl Intent {
                 match ended {
                     // It goes on when the journal does: the next wait is for that.
                     Some(Ended::With(Err(error))) if *error.kind() == ErrorKind::Journal => {
-                        self.let_go(&run.ended);
+                        self.run.let_go(&run.ended);
                         return Err(error);
                     }
                     Some(Ended::With(result)) => return result,
-                    Some(Ended::Elsewhere) | None => self.let_go(&run.ended),
+                    Some(Ended::Elsewhere) | None => self.run.let_go(&run.ended),
                 }
             }
             if let Some(told) = self.stored_outcome().await? {
@@ -113,26 +154,8 @@ impl Intent {
 
     /// What its session did so far, in this process. `Display` prints a timeline.
     pub fn trail(&self) -> Trail {
-        let run = self.run();
+        let run = self.run.get();
         run.and_then(|run| run.session.get().map(Session::trail)).unwrap_or_default()
-    }
-
-    /// The run here: the one that there is now, or else the last one that this handle has seen.
-    fn run(&self) -> Option<Running> {
-        let now = self.shared.running(&self.key);
-        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.is_some() {
-            *run = now;
-        }
-        run.clone()
-    }
-
-    /// Lets go of a run that went elsewhere, unless there is another one by now.
-    fn let_go(&self, ended: &watch::Receiver<Option<Ended>>) {
-        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
-        if run.as_ref().is_some_and(|run| run.ended.same_channel(ended)) {
-            *run = None;
-        }
     }
 
     /// What the journal says of its end: nothing where it goes on.

@@ -113,7 +113,7 @@ impl Keeper {
         };
         let mut due = Vec::new();
         for summary in self.shared.list(self.line.account, states).await? {
-            if !self.shared.was_asked(&summary.key) || self.shared.running(&summary.key).is_some() {
+            if !self.shared.was_asked(&summary.key) || self.shared.runs(&summary.key) {
                 continue;
             }
             let stored = self.shared.journal.load(self.line.chain_id, &summary.key).await?;

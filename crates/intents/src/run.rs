@@ -1,15 +1,19 @@
 //! One intent, run in the background.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, OnceLock},
+};
 
 use alloy::primitives::Address;
 use backstay_core::{
-    Delivery, Error, ErrorKind, Result,
+    Delivery, Error, ErrorKind, Result, Retry,
     tx::{Outcome, Record, Stop},
 };
-use backstay_journal::{Claim, Claiming, Stored};
+use backstay_journal::{Author, Claim, Claiming, Stored};
 use backstay_provider::Session;
 use backstay_tx::Ledger;
+use futures::FutureExt as _;
 use tokio::sync::watch;
 
 use crate::dispatcher::Shared;
@@ -47,7 +51,12 @@ pub(crate) fn start(shared: &Arc<Shared>, claim: Claim, stored: &Stored) -> Resu
     }
     let leaving = Leaving { shared: shared.clone(), key: stored.key.clone() };
     tasks.spawn(async move {
-        let ended = drive(&leaving.shared, ledger, &session).await;
+        let shared = &leaving.shared;
+        let driven = AssertUnwindSafe(drive(shared, claim, ledger, &session)).catch_unwind().await;
+        let ended = match driven {
+            Ok(ended) => ended,
+            Err(_) => Ended::With(Err(panicked(shared, claim, &leaving.key).await)),
+        };
         match &ended {
             Ended::With(Ok(outcome)) => tracing::info!(key = leaving.key, ?outcome, "intent ended"),
             Ended::With(Err(error)) => tracing::warn!(key = leaving.key, %error, "intent stopped"),
@@ -75,7 +84,7 @@ impl Drop for Leaving {
 
 /// Runs an intent to its end. When somebody else has appended to it, it is read again and goes on, as long as the line
 /// is held here.
-async fn drive(shared: &Shared, mut ledger: Ledger, shown: &OnceLock<Session>) -> Ended {
+async fn drive(shared: &Shared, claim: Claim, mut ledger: Ledger, shown: &OnceLock<Session>) -> Ended {
     let key = ledger.key().to_owned();
     loop {
         if let Some(outcome) = &ledger.intent().outcome {
@@ -98,7 +107,7 @@ async fn drive(shared: &Shared, mut ledger: Ledger, shown: &OnceLock<Session>) -
             Err(error) => error,
         };
         if *error.kind() == ErrorKind::Superseded {
-            match again(shared, &ledger, error).await {
+            match again(shared, &ledger, claim, error).await {
                 Ok(Some(read)) => ledger = read,
                 Ok(None) => return Ended::Elsewhere,
                 Err(error) => {
@@ -124,16 +133,17 @@ async fn drive(shared: &Shared, mut ledger: Ledger, shown: &OnceLock<Session>) -
                 shared.forget(&key);
                 Ended::With(Err(error))
             }
-            Err(other) if *other.kind() == ErrorKind::Superseded => match again(shared, &ledger, other).await
-            {
-                // It was asked for again meanwhile.
-                Ok(Some(read)) => {
-                    ledger = read;
-                    continue;
+            Err(other) if *other.kind() == ErrorKind::Superseded => {
+                match again(shared, &ledger, claim, other).await {
+                    // It was asked for again meanwhile.
+                    Ok(Some(read)) => {
+                        ledger = read;
+                        continue;
+                    }
+                    Ok(None) => Ended::Elsewhere,
+                    Err(_) => Ended::With(Err(error)),
                 }
-                Ok(None) => Ended::Elsewhere,
-                Err(_) => Ended::With(Err(error)),
-            },
+            }
             Err(unwritten) => {
                 tracing::warn!(key, error = %unwritten, "why the intent stopped is not written down");
                 Ended::With(Err(error))
@@ -142,10 +152,40 @@ async fn drive(shared: &Shared, mut ledger: Ledger, shown: &OnceLock<Session>) -
     }
 }
 
+/// Writes down that a run has panicked: it would do so again if it went on by itself.
+async fn panicked(shared: &Shared, claim: Claim, key: &str) -> Error {
+    let message = format!(
+        "the run of intent `{key}` panicked, in a flow or a signer of this process; send it again under its key once that \
+         is mended"
+    );
+    let error =
+        Error::new(ErrorKind::Closed, message).with_retry(Retry::Later).with_delivery(Delivery::Unknown);
+    let stop = Record::Stopped { stop: Stop::from(&error) };
+    let written = match shared.journal.load(claim.line.chain_id, key).await {
+        Ok(Some(stored)) => {
+            shared.journal.append(Author::Owner(claim), stored.id, stored.seen(), &[stop]).await
+        }
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
+    if let Err(unwritten) = written {
+        tracing::warn!(key, error = %unwritten, "why the intent stopped is not written down");
+        // The keeper waits before it tries again.
+        shared.could_not_write(claim.line.account, unwritten.into());
+    }
+    error
+}
+
 /// Reads an intent again that somebody else has appended to; `None` where its line is held elsewhere.
-async fn again(shared: &Shared, ledger: &Ledger, why: Error) -> Result<Option<Ledger>> {
+async fn again(shared: &Shared, ledger: &Ledger, claim: Claim, why: Error) -> Result<Option<Ledger>> {
+    let stored = shared.journal.load(ledger.line().chain_id, ledger.key()).await?.ok_or(why)?;
+    let read = Ledger::new(shared.journal.clone(), claim, &stored)?;
+    if read.intent().outcome.is_some() {
+        return Ok(Some(read));
+    }
     let claimed = shared.journal.claim(ledger.line(), &shared.owner, shared.claims.ttl).await?;
     let Claiming::Held(claim) = claimed else { return Ok(None) };
+    // Once more: the line may have been somebody else's in between.
     let stored = shared.journal.load(ledger.line().chain_id, ledger.key()).await?;
-    Ledger::new(shared.journal.clone(), claim, &stored.ok_or(why)?).map(Some)
+    stored.map(|stored| Ledger::new(shared.journal.clone(), claim, &stored)).transpose()
 }

@@ -349,3 +349,56 @@ async fn a_flow_that_forbids_recovery_comes_before_those_behind_it() {
     says(&error, &["forbids", "not on a Sunday"]);
     assert!(sends(&fleet).is_empty());
 }
+
+/// Panics the first time.
+#[derive(Debug)]
+struct Panics(Arc<AtomicU32>);
+
+#[async_trait::async_trait]
+impl Flow for Panics {
+    fn name(&self) -> &str {
+        "panics"
+    }
+
+    fn diagnose(&self, _: &Failure) -> Diagnosis {
+        assert!(self.0.fetch_add(1, Ordering::SeqCst) > 0, "the first time");
+        Diagnosis::Pass
+    }
+
+    async fn plan(&self, _: &PlanContext<'_>, _: &Failure) -> Result<Vec<PlanStep>> {
+        unreachable!("it passes")
+    }
+}
+
+#[tokio::test]
+async fn a_flow_that_panics_stops_its_intent_until_it_is_sent_again() {
+    let stage = Stage::new().await;
+    let fleet = stage.sound().await;
+    let calls = Arc::<AtomicU32>::default();
+    let signer = stage.account().await;
+    let mut config = stage.config(&fleet);
+    config.claims.poll = std::time::Duration::from_millis(20);
+    let client =
+        Client::builder(config).signer(signer).flow(Panics(calls.clone())).flow(AllowanceFlow::new());
+    let client = within(client.connect()).await.expect("it connects");
+    let send = async || {
+        let intent =
+            stage.register(&client, "a").grant(stage.grant()).send().await.expect("it is written down");
+        within(intent.outcome()).await
+    };
+    let error = send().await.expect_err("its run is gone");
+    assert_eq!(*error.kind(), ErrorKind::Closed);
+    says(&error, &["panicked", "send it again under its key"]);
+
+    // Whoever looks at the journal is told too, and nothing goes on by itself.
+    let found = client.find_intent("register:a").await.expect("it is read").expect("it is there");
+    let told = within(found.outcome()).await.expect_err("it has stopped");
+    assert_eq!(*told.kind(), ErrorKind::Stopped);
+    says(&told, &["panicked"]);
+    stage.registered(&client, "b").await;
+    let seen = calls.load(Ordering::SeqCst);
+    assert_eq!(seen, 2, "once for each intent");
+
+    send().await.expect("it ends well").included().expect("it is included");
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
+}
