@@ -57,6 +57,7 @@ pub(crate) fn run(tools: &Tools, args: &Args) -> anyhow::Result<()> {
         depth: if args.full { Depth::Full } else { Depth::Default },
         seed: args.seed,
         side_by_side: args.jobs,
+        postgres: tools.postgres()?,
         only: args.only.clone(),
     };
     let begun = Instant::now();

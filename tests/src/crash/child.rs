@@ -8,7 +8,7 @@ use alloy::{
 };
 use backstay::{
     Client, Inclusion,
-    journal::{Journal, SqliteJournal},
+    journal::{Journal, PostgresConfig, PostgresJournal, SqliteJournal},
 };
 use backstay_testkit::sample::Deployment;
 use serde::{Deserialize, Serialize};
@@ -55,6 +55,13 @@ pub struct Orders {
 pub enum Store {
     /// A file.
     Sqlite(PathBuf),
+    /// A schema of a database.
+    Postgres {
+        /// The address of the database, with name and password.
+        url: Url,
+        /// The schema.
+        schema: String,
+    },
 }
 
 /// How a process gets at the intent.
@@ -95,6 +102,13 @@ impl Store {
     pub async fn open(&self) -> anyhow::Result<Arc<dyn Journal>> {
         match self {
             Self::Sqlite(path) => Ok(Arc::new(SqliteJournal::open(path).await?)),
+            Self::Postgres { url, schema } => {
+                let mut config = PostgresConfig::default();
+                config.schema.clone_from(schema);
+                // Many processes share the server.
+                config.connections = 4;
+                Ok(Arc::new(PostgresJournal::open_with(url.as_str(), &config).await?))
+            }
         }
     }
 }

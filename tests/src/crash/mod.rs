@@ -12,17 +12,18 @@ pub mod life;
 pub mod plan;
 pub mod point;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use alloy::{
     primitives::{Address, B256, keccak256},
     signers::local::PrivateKeySigner,
 };
 use anyhow::{Context, ensure};
-use backstay_testkit::{Fleet, Mark, Program, sample::Deployment};
+use backstay_testkit::{Fleet, Fsync, Mark, Postgres, Program, sample::Deployment};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Serialize;
 use tempfile::TempDir;
+use url::Url;
 
 use self::{
     child::{Orders, Store, Told},
@@ -48,6 +49,8 @@ pub struct Options {
     pub seed: u64,
     /// How many runs at once.
     pub side_by_side: usize,
+    /// Where the binaries of a PostgreSQL server are.
+    pub postgres: PathBuf,
     /// Only these runs: each is one in full, or a part of the names of some.
     pub only: Vec<String>,
 }
@@ -107,7 +110,7 @@ impl RunReport {
 ///
 /// When it cannot be set up, or there is no run as asked for. That a run fails is not an error: its report says so.
 pub async fn run(options: &Options, tell: impl Fn(&RunReport)) -> anyhow::Result<Vec<RunReport>> {
-    let scene = Scene::new(options.seed).await?;
+    let scene = Scene::new(options).await?;
     let tell = &tell;
     let told = move |report: RunReport| {
         tell(&report);
@@ -132,10 +135,13 @@ pub async fn run(options: &Options, tell: impl Fn(&RunReport)) -> anyhow::Result
     Ok(reports)
 }
 
-/// The chain that all runs share.
+/// The chain and the database that all runs share.
 struct Scene {
     world: World,
     folder: TempDir,
+    #[expect(dead_code, reason = "it runs until it is dropped")]
+    server: Postgres,
+    database: Url,
     seed: u64,
 }
 
@@ -147,8 +153,12 @@ struct Place {
 }
 
 impl Scene {
-    async fn new(seed: u64) -> anyhow::Result<Self> {
-        Ok(Self { world: World::new(Kind::Restart).await?, folder: tempfile::tempdir()?, seed })
+    async fn new(options: &Options) -> anyhow::Result<Self> {
+        let world = World::new(Kind::Restart).await?;
+        // Only clients are killed here, so nothing depends on what the server has on its disk.
+        let server = Postgres::builder().programs(&options.postgres).fsync(Fsync::Off).launch().await?;
+        let database = server.database().await?;
+        Ok(Self { world, folder: tempfile::tempdir()?, server, database, seed: options.seed })
     }
 
     /// Makes runs side by side; the reports are in the order of the plans.
@@ -264,8 +274,10 @@ impl Scene {
         }
         let fleet = fleet.start().await?;
         let signer = self.signer(plan, tries)?;
+        let name = format!("run_{:x}", signer.address());
         let store = match plan.setting.backend {
-            Backend::Sqlite => Store::Sqlite(self.folder.path().join(format!("{}.db", signer.address()))),
+            Backend::Sqlite => Store::Sqlite(self.folder.path().join(format!("{name}.db"))),
+            Backend::Postgres => Store::Postgres { url: self.database.clone(), schema: name },
         };
         let mut orders = Orders::new(&self.world.contracts, fleet.urls(), store);
         orders.key = signer.to_bytes();

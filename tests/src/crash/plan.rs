@@ -32,6 +32,8 @@ const FOUND: u64 = 2;
 pub enum Backend {
     /// A file.
     Sqlite,
+    /// A schema of a database that all runs share.
+    Postgres,
 }
 
 /// What stays the same over many runs: where the journal is, and what is wrong with the endpoints.
@@ -86,9 +88,11 @@ pub struct Recording {
 
 impl Setting {
     /// All there are.
-    pub const ALL: [Self; 2] = [
+    pub const ALL: [Self; 4] = [
         Self { backend: Backend::Sqlite, wires: Wires::Sound },
         Self { backend: Backend::Sqlite, wires: Wires::LosesReplies },
+        Self { backend: Backend::Postgres, wires: Wires::Sound },
+        Self { backend: Backend::Postgres, wires: Wires::LosesReplies },
     ];
 }
 
@@ -97,6 +101,7 @@ impl Backend {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
         }
     }
 }
