@@ -122,14 +122,17 @@ impl Intent {
                     Some(Ended::Elsewhere) | None => self.run.let_go(&run.ended),
                 }
             }
-            if let Some(told) = self.stored_outcome().await? {
-                return told;
-            }
+            // What cannot be read may have been sent.
+            let stored = self.stored().await.map_err(|error| error.with_delivery(Delivery::Unknown))?;
+            let delivery = match stored {
+                Told::End(end) => return end,
+                Told::GoesOn(delivery) => delivery,
+            };
             if self.shared.is_closed() {
                 return Err(closed(&self.key));
             }
             if let Some(trouble) = self.shared.trouble(self.account) {
-                return Err(trouble);
+                return Err(trouble.with_delivery(delivery));
             }
             tokio::select! {
                 _ = changes.changed() => {}
@@ -158,26 +161,40 @@ impl Intent {
         run.and_then(|run| run.session.get().map(Session::trail)).unwrap_or_default()
     }
 
-    /// What the journal says of its end: nothing where it goes on.
-    async fn stored_outcome(&self) -> Result<Option<Result<Outcome>>> {
+    /// What the journal says of it.
+    async fn stored(&self) -> Result<Told> {
         let Some(stored) = self.shared.journal.load(self.shared.chain_id, &self.key).await? else {
             let message = format!(
                 "intent `{}` is not in the journal any more: it had stopped before anything was signed, and was \
                  pruned; send it again",
                 self.key
             );
-            return Ok(Some(Err(Error::new(ErrorKind::Closed, message).with_retry(Retry::Later))));
+            return Ok(Told::End(Err(Error::new(ErrorKind::Closed, message).with_retry(Retry::Later))));
         };
         if let Some(tombstone) = stored.tombstone {
-            return Ok(Some(Ok(tombstone.outcome)));
+            return Ok(Told::End(Ok(tombstone.outcome)));
         }
-        let Some(intent) = self.shared.fold(&stored)? else { return Ok(None) };
+        let Some(intent) = self.shared.fold(&stored)? else {
+            return Ok(Told::GoesOn(Delivery::Unknown));
+        };
+        let delivery = if intent.may_be_sent() { Delivery::Unknown } else { Delivery::NotSent };
         if let Some(outcome) = intent.outcome {
-            return Ok(Some(Ok(outcome)));
+            return Ok(Told::End(Ok(outcome)));
         }
         let news = intent.records > self.seen;
-        Ok(intent.stopped.filter(|_| news).map(|stop| Err(stopped(&self.key, stop))))
+        Ok(match intent.stopped.filter(|_| news) {
+            Some(stop) => Told::End(Err(stopped(&self.key, stop))),
+            None => Told::GoesOn(delivery),
+        })
     }
+}
+
+/// What the journal says of an intent.
+enum Told {
+    /// It has ended, or was stopped.
+    End(Result<Outcome>),
+    /// It is open, and this may have happened on chain so far.
+    GoesOn(Delivery),
 }
 
 impl fmt::Debug for Intent {
