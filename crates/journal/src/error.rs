@@ -154,6 +154,18 @@ pub enum JournalError {
         /// What the backend said.
         source: Cause,
     },
+    /// Its file is not the one that was opened: it was deleted, or something else was put in its place. Nothing is
+    /// written to either.
+    #[error(
+        "{journal} is {found} now, and not the file that was opened: stop, put that file back (or restore a \
+         backup), and connect again"
+    )]
+    Replaced {
+        /// Which store.
+        journal: String,
+        /// What is there instead: `gone`, `another file`.
+        found: &'static str,
+    },
     /// Somebody else held its lock for too long.
     #[error(
         "{journal} was locked by another process for {waited:?}: try again, or find the process that holds it"
@@ -219,6 +231,7 @@ impl JournalError {
             | Self::NewerSchema { .. }
             | Self::OlderSchema { .. }
             | Self::ReadOnly { .. }
+            | Self::Replaced { .. }
             | Self::Corrupt { .. } => Retry::Never,
         }
     }
@@ -243,7 +256,8 @@ impl JournalError {
             | Self::Missing { .. }
             | Self::BadAddress { .. }
             | Self::NewerSchema { .. }
-            | Self::OlderSchema { .. } => None,
+            | Self::OlderSchema { .. }
+            | Self::Replaced { .. } => None,
         }
     }
 }

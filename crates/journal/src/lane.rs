@@ -22,6 +22,8 @@ pub(crate) trait Connector<C>: Send + Sync {
 pub(crate) struct Lane<C: Connection> {
     connector: Box<dyn Connector<C>>,
     idle: Mutex<Vec<C>>,
+    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "only a file is opened anew as a whole"))]
+    size: u32,
     places: Semaphore,
 }
 
@@ -53,8 +55,9 @@ pub(crate) struct Lease<'a, C: Connection> {
 }
 
 impl<C: Connection> Lane<C> {
-    pub(crate) fn new(connector: impl Connector<C> + 'static, places: usize) -> Self {
-        Self { connector: Box::new(connector), idle: Mutex::default(), places: Semaphore::new(places) }
+    pub(crate) fn new(connector: impl Connector<C> + 'static, size: u32) -> Self {
+        let places = Semaphore::new(size as usize);
+        Self { connector: Box::new(connector), idle: Mutex::default(), size, places }
     }
 
     /// The lane with a connection that is open already.
@@ -72,6 +75,17 @@ impl<C: Connection> Lane<C> {
             None => self.connector.open().await?,
         };
         Ok(Lease { lane: self, connection: Some(connection), has_lain, _place: place })
+    }
+
+    /// Closes all connections, as soon as those on loan are given back: the next ones are opened anew.
+    #[cfg(feature = "sqlite")]
+    pub(crate) async fn renew(&self) {
+        let Ok(_all) = self.places.acquire_many(self.size).await else { return };
+        let idle = std::mem::take(&mut *self.idle());
+        for connection in idle {
+            // Whatever it says: it is gone.
+            let _ = connection.close().await;
+        }
     }
 
     /// Drops the connections that lie idle.

@@ -289,6 +289,34 @@ async fn a_lock_that_is_held_too_long_is_busy_and_reads_go_on() {
     SqliteJournal::open_with(&path, &config).await.unwrap();
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_that_was_replaced_is_neither_written_nor_read_until_it_is_put_back() {
+    let (dir, path) = place();
+    let journal = SqliteJournal::open(&path).await.unwrap();
+    let id = journal.open(intent("pay")).await.unwrap().id;
+    let aside = dir.path().join("aside.db");
+    fs::rename(&path, &aside).unwrap();
+    for (found, another) in [("gone", None), ("another file", Some(b"x"))] {
+        if let Some(bytes) = another {
+            fs::write(&path, bytes).unwrap();
+        }
+        let written = journal.append(Author::Caller, id, 1, &[wished(1)]).await;
+        let read = journal.load(CHAIN, "pay").await.map(|_| ());
+        for refused in [written, read] {
+            assert!(
+                matches!(&refused, Err(JournalError::Replaced { found: is, .. }) if *is == found),
+                "{refused:?}"
+            );
+        }
+    }
+    assert_eq!(fs::read(&path).unwrap(), b"x");
+
+    fs::rename(&aside, &path).unwrap();
+    journal.append(Author::Caller, id, 1, &[wished(1)]).await.unwrap();
+    assert_eq!(journal.load(CHAIN, "pay").await.unwrap().unwrap().seen(), 2);
+}
+
 #[tokio::test]
 async fn an_error_keeps_its_cause_and_shows_no_type_of_the_backend() {
     let (_dir, path) = place();

@@ -61,9 +61,9 @@ pub(super) async fn find(
 
 fn lanes(options: PgConnectOptions, place: Place, config: &PostgresConfig) -> Backend {
     let writing = PgConnector::new(options.clone(), config, Use::Writing);
-    let writers = Lane::new(writing, config.connections as usize);
+    let writers = Lane::new(writing, config.connections);
     let reading = PgConnector::new(options, config, Use::Reading);
-    let readers = Lane::new(reading, config.connections.div_ceil(2) as usize);
+    let readers = Lane::new(reading, config.connections.div_ceil(2));
     Backend { place, writers, readers }
 }
 

@@ -142,6 +142,7 @@ pub(super) fn is_broken(error: &JournalError) -> bool {
         | JournalError::NewerSchema { .. }
         | JournalError::OlderSchema { .. }
         | JournalError::ReadOnly { .. }
+        | JournalError::Replaced { .. }
         | JournalError::Busy { .. }
         | JournalError::Full { .. }
         | JournalError::Corrupt { .. } => false,

@@ -24,7 +24,7 @@ mod sql;
 mod tests;
 
 /// How many reads run at once. They do not wait for the writer, nor it for them.
-const READERS: usize = 4;
+const READERS: u32 = 4;
 
 /// A journal in one SQLite file. The embedded default: no server, and several processes of one machine may
 /// open it.
@@ -89,7 +89,8 @@ impl SqliteJournal {
     ///
     /// As for [`open`](Self::open).
     pub async fn open_with(path: impl AsRef<Path>, config: &SqliteConfig) -> Result<Self, JournalError> {
-        let (place, connection) = opening::open(path.as_ref(), config).await?;
+        let (mut place, connection) = opening::open(path.as_ref(), config).await?;
+        place.identify()?;
         // SQLite has one writer at a time; in this queue, first come is first served.
         let writers = Lane::new(opening::writing(&place), 1).with(connection);
         let readers = Lane::new(opening::reading(&place), READERS);
@@ -106,7 +107,8 @@ impl SqliteJournal {
     /// - [`NotAJournal`](JournalError::NotAJournal): the file is something else, or empty.
     /// - The others of [`open`](Self::open).
     pub async fn open_existing(path: impl AsRef<Path>) -> Result<Self, JournalError> {
-        let place = opening::find(path.as_ref(), &SqliteConfig::default()).await?;
+        let mut place = opening::find(path.as_ref(), &SqliteConfig::default()).await?;
+        place.identify()?;
         let writers = Lane::new(opening::writing(&place), 1);
         let readers = Lane::new(opening::reading(&place), READERS);
         Ok(Self { place, writers, readers })
@@ -129,6 +131,7 @@ impl SqliteJournal {
     }
 
     async fn read(&self) -> Result<Lease<'_, Connection>, JournalError> {
+        self.place.attend()?;
         self.readers.lease().await.map_err(|e| self.place.failure(e))
     }
 
@@ -137,6 +140,11 @@ impl SqliteJournal {
         match guard {
             // There is one writer at a time anyway.
             Guard::Nothing | Guard::Shared(_) | Guard::Alone(_) => {}
+        }
+        self.place.attend()?;
+        if self.place.was_read_only() {
+            self.writers.renew().await;
+            self.readers.renew().await;
         }
         let mut lease = self.writers.lease().await.map_err(|e| self.place.failure(e))?;
         // This waits for the write lock, and holds it: a deferred transaction could find out half way that somebody

@@ -7,6 +7,7 @@
 
 use std::{
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -67,7 +68,7 @@ fn place(path: &Path, config: &SqliteConfig) -> Result<Place, JournalError> {
         // It is empty, or there is no current directory.
         return Err(JournalError::NoDirectory { path: path.to_owned() });
     };
-    let place = Place { path, busy_timeout };
+    let place = Place { path, busy_timeout, file: None, read_only: Arc::default() };
     if place.path.parent().is_none_or(|directory| !directory.is_dir()) {
         return Err(JournalError::NoDirectory { path: place.path });
     }
