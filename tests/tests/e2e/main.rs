@@ -28,5 +28,6 @@ mod resuming;
 mod roster;
 mod secrets;
 mod stage;
+mod store_faults;
 mod websocket;
 mod wiretap;
