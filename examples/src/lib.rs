@@ -40,7 +40,7 @@ impl Local {
     pub fn config(&self) -> Config {
         let endpoint = EndpointConfig::new("anvil", self.chain.url().as_str());
         let mut config = Config::new(31_337, vec![endpoint]);
-        config.journal = Some(self.folder.path().join("journal.db"));
+        config.journal = Some(self.folder.path().join("journal.db").into());
         config
     }
 }

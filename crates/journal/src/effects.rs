@@ -2,7 +2,9 @@
 
 use backstay_core::tx::{Record, RecordEffect};
 
-use crate::{JournalError, State};
+use crate::JournalError;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::State;
 
 /// Whether the records end their intent: `None` where something follows the end.
 pub(crate) fn ends(records: &[Record]) -> Option<bool> {

@@ -18,6 +18,7 @@
 //!
 //! [`Record`]: backstay_core::tx::Record
 
+mod config;
 pub mod conformance;
 mod effects;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -32,6 +33,7 @@ mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+pub use config::PostgresConfig;
 pub use error::{Cause, JournalError};
 pub use journal::{
     Author, Claim, Claiming, Entry, IntentId, Journal, Line, LineState, NewIntent, Owner, Query, State,
@@ -39,6 +41,6 @@ pub use journal::{
 };
 pub use memory::MemoryJournal;
 #[cfg(feature = "postgres")]
-pub use postgres::{PostgresConfig, PostgresJournal};
+pub use postgres::PostgresJournal;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteConfig, SqliteJournal};

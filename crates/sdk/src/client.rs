@@ -355,13 +355,13 @@ impl fmt::Debug for Builder {
 
 async fn open_journal(config: &Config, reads_only: bool) -> Result<Arc<dyn Journal>> {
     match &config.journal {
-        Some(location) => opening::open(location).await,
+        Some(location) => opening::open(location, &config.postgres).await,
         // Nothing is sent without a signer, so there is nothing to write down.
         None if reads_only => Ok(Arc::new(MemoryJournal::new())),
         None => Err(Error::new(
             ErrorKind::Config,
             "a client that signs needs a journal, so that nothing is sent twice after a restart; set `journal` to \
-             a file, or give the builder one with `journal`",
+             a file or to the address of a database, or give the builder one with `journal`",
         )),
     }
 }

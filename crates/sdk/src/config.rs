@@ -1,13 +1,14 @@
 //! The configuration of a client.
 
-use std::path::PathBuf;
-
 use backstay_core::{Error, Result};
 use backstay_intents::{ClaimsConfig, Resume, RetentionConfig};
+use backstay_journal::PostgresConfig;
 use backstay_provider::{EndpointConfig, ProviderConfig};
 use backstay_recovery::RecoveryConfig;
 use backstay_tx::TxConfig;
 use serde::Deserialize;
+
+use crate::opening::JournalLocation;
 
 /// The configuration of a client: from TOML, or built in code and changed field by field.
 ///
@@ -35,9 +36,13 @@ pub struct Config {
     pub chain_id: u64,
     /// The endpoints, in order of preference.
     pub endpoints: Vec<EndpointConfig>,
-    /// The file of the SQLite journal. Needed by a client that signs, unless it is given a journal.
+    /// The file of the SQLite journal, or the address of a PostgreSQL database (feature `postgres`). Needed by a client
+    /// that signs, unless it is given a journal.
     #[serde(default)]
-    pub journal: Option<PathBuf>,
+    pub journal: Option<JournalLocation>,
+    /// How a journal in PostgreSQL is used.
+    #[serde(default)]
+    pub postgres: PostgresConfig,
     /// How endpoints are used.
     #[serde(default)]
     pub provider: ProviderConfig,
@@ -65,6 +70,7 @@ impl Config {
             chain_id,
             endpoints,
             journal: None,
+            postgres: PostgresConfig::default(),
             provider: ProviderConfig::default(),
             tx: TxConfig::default(),
             recovery: RecoveryConfig::default(),
@@ -83,11 +89,8 @@ impl Config {
         if self.chain_id == 0 {
             return Err(Error::config("`chain_id` is zero, which no chain has; Ethereum's is 1"));
         }
-        if self.journal.as_ref().is_some_and(|path| path.as_os_str().is_empty()) {
-            return Err(Error::config(
-                "`journal` is empty; name a file, or leave it out where nothing is signed",
-            ));
-        }
+        self.journal.as_ref().map_or(Ok(()), JournalLocation::validate)?;
+        self.postgres.validate()?;
         self.provider.validate()?;
         self.tx.validate()?;
         self.recovery.validate()?;

@@ -101,7 +101,7 @@ pub mod journal {
     };
     pub use backstay_journal::*;
 
-    pub use crate::opening::{open, open_existing};
+    pub use crate::opening::{JournalLocation, open, open_existing};
 }
 
 /// What a session did, event by event.

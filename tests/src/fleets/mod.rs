@@ -191,7 +191,7 @@ pub async fn with_sdk(kind: Kind, world: &World) -> anyhow::Result<FleetReport> 
     let mut report = FleetReport { fleet: kind.name().to_owned(), ..FleetReport::default() };
 
     let mut config = story::config(&fleet.urls());
-    config.journal = Some(folder.path().join("journal.db"));
+    config.journal = Some(folder.path().join("journal.db").into());
     // Here the reads of the story are to meet what is missing; a probe would have told of it.
     config.provider.history_probes = kind != Kind::Pruned;
     let client = story::builder(config, signer, world.contracts.parameters).connect().await?;

@@ -99,7 +99,7 @@ fn a_duration_that_is_zero_or_longer_than_a_year_is_named_by_its_key() {
     }
     use Zero::{Meant, Refused};
     type Set = fn(&mut Config, Duration);
-    let keys: [(&str, Zero, Set); 22] = [
+    let keys: [(&str, Zero, Set); 29] = [
         ("provider.attempt_timeout", Refused, |c, d| c.provider.attempt_timeout = d),
         ("provider.operation_timeout", Refused, |c, d| c.provider.operation_timeout = d),
         ("provider.connect_timeout", Refused, |c, d| c.provider.connect_timeout = d),
@@ -122,6 +122,13 @@ fn a_duration_that_is_zero_or_longer_than_a_year_is_named_by_its_key() {
         ("tx.corroboration_wait", Meant, |c, d| c.tx.corroboration_wait = Some(d)),
         ("tx.fence_patience", Refused, |c, d| c.tx.fence_patience = Some(d)),
         ("recovery.plan_timeout", Refused, |c, d| c.recovery.plan_timeout = d),
+        ("claims.ttl", Refused, |c, d| c.claims.ttl = d),
+        ("claims.poll", Refused, |c, d| c.claims.poll = d),
+        ("postgres.connect_timeout", Refused, |c, d| c.postgres.connect_timeout = d),
+        ("postgres.lock_timeout", Refused, |c, d| c.postgres.lock_timeout = d),
+        ("postgres.statement_timeout", Refused, |c, d| c.postgres.statement_timeout = d),
+        ("retention.finished", Refused, |c, d| c.retention.finished = d),
+        ("retention.every", Refused, |c, d| c.retention.every = d),
     ];
     for (key, zero, set) in keys {
         let quoted = format!("`{key}`");
@@ -167,9 +174,14 @@ fn every_duration_in_the_readme_is_checked() {
 #[test]
 fn values_that_contradict_each_other_or_mean_nothing_are_named_by_their_key() {
     type Change = fn(&mut Config);
-    let cases: [(&[&str], Change); 15] = [
+    let cases: [(&[&str], Change); 18] = [
         (&["`chain_id` is zero", "Ethereum's is 1"], |c| c.chain_id = 0),
         (&["`journal` is empty", "name a file"], |c| c.journal = Some("".into())),
+        (&["`journal` cannot be used", "(invalid port number)", "%2F"], |c| {
+            c.journal = Some("postgres://ann:s3cret/word@db/app".into());
+        }),
+        (&["`postgres.schema` is \"Mine\"", "a-z"], |c| c.postgres.schema = "Mine".to_owned()),
+        (&["`postgres.connections` is zero", "at least one"], |c| c.postgres.connections = 0),
         (&["`provider.attempt_timeout` is longer", "`provider.operation_timeout`", "shorter"], |c| {
             c.provider.operation_timeout = Duration::from_secs(5);
         }),
@@ -397,7 +409,7 @@ async fn a_file_that_is_no_journal_is_named_and_left_as_it_is() {
     let text = "not a journal\n".repeat(400);
     std::fs::write(&place, &text).expect("the directory takes files");
     let mut config = stage.config(&fleet);
-    config.journal = Some(place.clone());
+    config.journal = Some(place.clone().into());
     let signer = PrivateKeySigner::random();
     let error = within(Client::builder(config.clone()).signer(signer.clone()).connect()).await;
     let error = error.expect_err("it is no journal");
@@ -405,7 +417,7 @@ async fn a_file_that_is_no_journal_is_named_and_left_as_it_is() {
     says(&error, &["notes.txt", "left untouched", "another path"]);
     assert_eq!(std::fs::read_to_string(&place).expect("it is there"), text);
 
-    config.journal = Some(stage.folder.path().join("missing/journal.db"));
+    config.journal = Some(stage.folder.path().join("missing/journal.db").into());
     let error = within(Client::builder(config).signer(signer).connect()).await;
     let error = error.expect_err("there is no such directory");
     assert_eq!(*error.kind(), ErrorKind::Journal, "{error}");
@@ -485,6 +497,9 @@ fn the_configuration_in_the_readme_is_the_default_one() {
     assert_eq!(shown.provider, plain.provider);
     assert_eq!(shown.tx, plain.tx);
     assert_eq!(shown.recovery, plain.recovery);
+    assert_eq!(shown.claims, plain.claims);
+    assert_eq!(shown.postgres, plain.postgres);
+    assert_eq!(shown.retention, plain.retention);
 }
 
 #[test]

@@ -188,7 +188,8 @@ async fn an_intent_is_resumed_by_its_key_and_the_others_stay() {
 
     let client = connect(backstay::Client::builder(config).signer(signer.clone())).await;
     assert!(within(client.resume_intent("register:c")).await.expect("the journal is read").is_none());
-    let journal = backstay::journal::open_existing(&stage.folder.path().join("journal.db")).await;
+    let journal =
+        backstay::journal::open_existing(stage.folder.path().join("journal.db"), &Default::default()).await;
     let journal = journal.expect("it is there");
     let seen = async |name: &str| {
         let key = format!("register:{name}");

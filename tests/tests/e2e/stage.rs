@@ -66,7 +66,7 @@ impl Stage {
     /// Over a fleet, with the stage's journal.
     pub(crate) fn config(&self, fleet: &Fleet) -> Config {
         let mut config = config(&fleet.urls());
-        config.journal = Some(self.folder.path().join("journal.db"));
+        config.journal = Some(self.folder.path().join("journal.db").into());
         config
     }
 

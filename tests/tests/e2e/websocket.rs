@@ -64,7 +64,7 @@ async fn the_story_runs_over_websocket_alone_and_over_one_connection() {
     let mixed = Mixed::new().await;
     let signer = mixed.stage.account().await;
     let mut config = mixed.alone();
-    config.journal = Some(mixed.stage.folder.path().join("journal.db"));
+    config.journal = Some(mixed.stage.folder.path().join("journal.db").into());
     let client = Client::builder(config).signer(signer.clone()).flow(AllowanceFlow::new());
     let client = within(client.connect()).await.expect("it connects");
     mixed.stage.registered(&client, "over-ws").await;

@@ -8,8 +8,8 @@ use backstay_core::tx::Record;
 use sqlx::postgres::PgConnection as Connection;
 
 use crate::{
-    Author, Claim, Claiming, IntentId, Journal, JournalError, Line, LineState, NewIntent, Owner, Query,
-    Stored, Summary,
+    Author, Claim, Claiming, IntentId, Journal, JournalError, Line, LineState, NewIntent, Owner,
+    PostgresConfig, Query, Stored, Summary,
 };
 use backend::Backend;
 use place::Place;
@@ -50,50 +50,6 @@ pub struct PostgresJournal {
     patience: Duration,
     /// How long a statement takes at most.
     statement: Duration,
-}
-
-/// How a PostgreSQL journal is opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PostgresConfig {
-    /// The schema that holds the tables. It is made where it is missing, and is left alone where it holds anything else.
-    /// Journals in different schemas know nothing of each other.
-    ///
-    /// Default: `backstay`, so that the tables are apart from those of the service that uses the same database.
-    pub schema: String,
-    /// How many writes run at once. Each has a connection, and reads have half as many of their own; they are opened
-    /// when they are needed, and stay open.
-    ///
-    /// Default: 8. PostgreSQL writes the commits of several connections to the disk together, and takes 100 connections
-    /// in all where its own default was left.
-    pub connections: u32,
-    /// How long it is tried to get a connection, while the server is down or starting up too, before
-    /// [`JournalError::Unreachable`]. Nothing was sent then.
-    ///
-    /// Default: 5 s, in which a server restarts.
-    pub connect_timeout: Duration,
-    /// How long a statement waits for a lock that somebody else holds before [`JournalError::Busy`]. A process that is
-    /// halted in the middle of a write loses its connection, and with it its locks, within four fifths of that.
-    ///
-    /// Default: 5 s. A write takes a few milliseconds.
-    pub lock_timeout: Duration,
-    /// How long the server works on a statement before it ends it with [`JournalError::Busy`]. An operation for which no
-    /// answer comes in twice this time, that of a connection and that of a lock is given up with [`JournalError::Backend`].
-    ///
-    /// Default: 10 s, a thousand times what a statement of ours takes.
-    pub statement_timeout: Duration,
-}
-
-impl Default for PostgresConfig {
-    fn default() -> Self {
-        Self {
-            schema: "backstay".to_owned(),
-            connections: 8,
-            connect_timeout: Duration::from_secs(5),
-            lock_timeout: Duration::from_secs(5),
-            statement_timeout: Duration::from_secs(10),
-        }
-    }
 }
 
 impl PostgresJournal {
@@ -162,6 +118,15 @@ impl PostgresJournal {
     pub async fn close(self) -> Result<()> {
         let place = self.backend.place.clone();
         bounded(&place, self.patience, self.backend.close()).await
+    }
+
+    /// Checks an address without connecting.
+    ///
+    /// # Errors
+    ///
+    /// [`BadAddress`](JournalError::BadAddress).
+    pub fn check(url: &str) -> Result<()> {
+        address::read(url, &PostgresConfig::default()).map(drop)
     }
 
     async fn bounded<T>(&self, work: impl Future<Output = Result<T>> + Send) -> Result<T> {
