@@ -30,6 +30,7 @@ mod lane;
 mod memory;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod shared;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
