@@ -137,7 +137,7 @@ impl Driver {
             }
             ExternalUse::Stop => {
                 let message = format!(
-                    "account {account} has sent {mined} transactions, and this journal knows of {accounted}: somebody                      else signs for it, or the journal is an old copy; nothing was sent; find out which, then accept                      them with `accept_external`, or set `tx.external_use` to \"accept\""
+                    "account {account} has sent {mined} transactions, and this journal knows of {accounted}: somebody else signs for it, or the journal is an old copy; nothing was sent; find out which, then accept them with `accept_external`, or set `tx.external_use` to \"accept\""
                 );
                 let kind = ErrorKind::ChainAhead { account, chain: mined, journal: accounted };
                 Err(Error::new(kind, message))
