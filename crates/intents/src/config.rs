@@ -61,7 +61,8 @@ pub enum Resume {
     /// stopped while something that was signed for them was open.
     #[default]
     OnStart,
-    /// When they are sent again under their key, or all together by `resume`.
+    /// When they are sent again under their key, or all together by `resume`. Those that are opened, or asked for
+    /// anywhere, while this client is connected are not left alone.
     OnDemand,
 }
 

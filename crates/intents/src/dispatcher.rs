@@ -1,7 +1,7 @@
 //! Opens intents, gives handles, and owns the tasks that run them.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     fmt,
     hash::{BuildHasher, RandomState},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -14,7 +14,7 @@ use backstay_core::{
     tx::{Content, Intent as Folded, Record},
 };
 use backstay_journal::{
-    Author, Claim, Journal, JournalError, Line, NewIntent, Owner, Query, State, Stored, Summary,
+    Author, Claim, Claiming, Journal, JournalError, Line, NewIntent, Owner, Query, State, Stored, Summary,
 };
 use backstay_recovery::Runner;
 use tokio::{
@@ -32,6 +32,8 @@ use crate::{
 
 /// How often an append of a caller is tried again when the run of the intent was faster.
 const RACES: u32 = 16;
+/// How long a line is claimed for only to be released.
+const BRIEFLY: Duration = Duration::from_millis(1);
 
 /// Runs the intents of its accounts while it exists, and gives handles to those of all.
 ///
@@ -42,9 +44,8 @@ pub struct Dispatcher {
     tasks: Arc<Tasks>,
 }
 
-/// The tasks of a dispatcher: they end with it.
-#[derive(Default)]
-pub(crate) struct Tasks(Mutex<JoinSet<()>>);
+/// The tasks of a dispatcher: they end with it. `None` once they were told to: none begins after that.
+pub(crate) struct Tasks(Mutex<Option<JoinSet<()>>>);
 
 /// What the tasks and the handles share.
 pub(crate) struct Shared {
@@ -66,8 +67,9 @@ struct Work {
     running: HashMap<String, Running>,
     /// The handles that are waiting, by key: each is told of every run that begins.
     handles: HashMap<String, Vec<Weak<Slot>>>,
-    /// The keys that were asked for here, where nothing goes on by itself.
-    asked: HashSet<String>,
+    /// With [`Resume::OnDemand`], the intents that wait to be asked for, each with how many records it had: those that
+    /// were open when this client was connected, and those that have stopped since.
+    left: HashMap<String, u64>,
     lines: HashMap<Address, LineWork>,
     closed: bool,
 }
@@ -77,6 +79,9 @@ struct Work {
 struct LineWork {
     wake: Arc<Notify>,
     claim: Option<Claim>,
+    /// How many claims were asked for whose answer has not come: when they are cancelled, it is not known whether the
+    /// line is held.
+    claiming: u32,
     /// Why nothing can be done for it now.
     trouble: Option<Error>,
     /// Why a run could not write something down, until the keeper has heard of it.
@@ -86,18 +91,18 @@ struct LineWork {
 impl Dispatcher {
     /// Begins to run the intents of these accounts.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Outside a tokio runtime.
-    pub fn new(
+    /// [`ErrorKind::Journal`].
+    pub async fn start(
         runner: Arc<Runner>,
         journal: Arc<dyn Journal>,
         accounts: &[Address],
         claims: ClaimsConfig,
         retention: RetentionConfig,
         resume: Resume,
-    ) -> Self {
-        let tasks = Arc::<Tasks>::default();
+    ) -> Result<Self> {
+        let tasks = Arc::new(Tasks(Mutex::new(Some(JoinSet::new()))));
         let lines = accounts.iter().map(|account| (*account, LineWork::default())).collect();
         let shared = Arc::new(Shared {
             chain_id: runner.driver().endpoints().chain_id(),
@@ -110,6 +115,16 @@ impl Dispatcher {
             changed: watch::Sender::default(),
             tasks: Arc::downgrade(&tasks),
         });
+        match resume {
+            Resume::OnStart => {}
+            Resume::OnDemand => {
+                for account in accounts {
+                    let open = shared.list(*account, &[State::Due, State::Stopped]).await?;
+                    let left = open.into_iter().map(|summary| (summary.key, summary.records));
+                    shared.work().left.extend(left);
+                }
+            }
+        }
         for account in accounts {
             let line = Line { chain_id: shared.chain_id, account: *account };
             let wake = shared.work().lines[account].wake.clone();
@@ -118,7 +133,7 @@ impl Dispatcher {
         if !accounts.is_empty() {
             tasks.spawn(retention::keep_small(shared.journal.clone(), shared.chain_id, retention));
         }
-        Self { shared, tasks }
+        Ok(Self { shared, tasks })
     }
 
     /// Writes an intent down, or joins the one that is stored under its key. It is run by the process that holds the
@@ -150,7 +165,7 @@ impl Dispatcher {
             stored = self.wish(stored, wish).await?;
         }
         let intent = Intent::new(self.shared.clone(), &stored, stored.seen());
-        self.shared.ask(key, stored.account);
+        self.shared.asked_for(&key, stored.account);
         Ok(intent)
     }
 
@@ -237,7 +252,7 @@ impl Dispatcher {
         }
         let intent = Intent::new(self.shared.clone(), &stored, stored.seen());
         if !ended {
-            self.shared.ask(stored.key, stored.account);
+            self.shared.asked_for(&stored.key, stored.account);
         }
         Ok(intent)
     }
@@ -261,13 +276,11 @@ impl Dispatcher {
     /// [`ErrorKind::Journal`] when a line could not be released: its claim ends by itself.
     pub async fn close(&self) -> Result<()> {
         self.shared.work().closed = true;
-        self.tasks.end().await;
-        self.shared.changed.send_replace(());
-        let claims = self.shared.forget_claims();
-        for claim in claims {
-            self.shared.journal.release(claim).await?;
+        if let Some(mut tasks) = self.tasks.take() {
+            tasks.shutdown().await;
         }
-        Ok(())
+        self.shared.changed.send_replace(());
+        self.shared.release_all().await
     }
 
     /// Appends what a caller wants; when the run was faster, the intent is only read again.
@@ -284,15 +297,14 @@ impl Dispatcher {
 
 impl Drop for Dispatcher {
     fn drop(&mut self) {
-        self.tasks.abort();
-        let claims = self.shared.forget_claims();
-        if let (false, Ok(runtime)) = (claims.is_empty(), tokio::runtime::Handle::try_current()) {
-            let journal = self.shared.journal.clone();
+        self.shared.work().closed = true;
+        if let (Some(mut tasks), Ok(runtime)) = (self.tasks.take(), tokio::runtime::Handle::try_current()) {
+            tasks.abort_all();
+            let shared = self.shared.clone();
             runtime.spawn(async move {
-                for claim in claims {
-                    if let Err(error) = journal.release(claim).await {
-                        tracing::debug!(%error, account = %claim.line.account, "a line was not released");
-                    }
+                tasks.shutdown().await;
+                if let Err(error) = shared.release_all().await {
+                    tracing::debug!(%error, "a line was not released");
                 }
             });
         }
@@ -309,21 +321,18 @@ impl fmt::Debug for Dispatcher {
 impl Tasks {
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.lock();
+        let Some(tasks) = tasks.as_mut() else { return };
         // Those that have ended are let go here, so that the set stays as small as what runs.
         while tasks.try_join_next().is_some() {}
         tasks.spawn(task);
     }
 
-    fn abort(&self) {
-        self.lock().abort_all();
+    /// Takes them all, to be ended.
+    fn take(&self) -> Option<JoinSet<()>> {
+        self.lock().take()
     }
 
-    async fn end(&self) {
-        let mut tasks = std::mem::take(&mut *self.lock());
-        tasks.shutdown().await;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, JoinSet<()>> {
+    fn lock(&self) -> MutexGuard<'_, Option<JoinSet<()>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -392,14 +401,6 @@ impl Shared {
         }
     }
 
-    /// Makes an intent go on that was asked for here.
-    fn ask(&self, key: String, account: Address) {
-        if self.resume == Resume::OnDemand {
-            self.work().asked.insert(key);
-        }
-        self.wake(account);
-    }
-
     pub(crate) fn ends(&self, key: &str) {
         let mut work = self.work();
         if let Some(ended) = work.running.remove(key)
@@ -411,18 +412,58 @@ impl Shared {
         self.changed.send_replace(());
     }
 
-    pub(crate) fn was_asked(&self, key: &str) -> bool {
-        self.resume == Resume::OnStart || self.work().asked.contains(key)
+    /// Whether an intent may be run here. One that was left alone may once anybody has gone on with it.
+    pub(crate) fn may_run(&self, summary: &Summary) -> bool {
+        self.work().left.get(&summary.key).is_none_or(|records| summary.records > *records)
     }
 
+    /// Notes that an intent was asked for here, and tells the keeper of its account.
+    fn asked_for(&self, key: &str, account: Address) {
+        self.work().left.remove(key);
+        self.wake(account);
+    }
+
+    /// Notes that an intent has ended.
     pub(crate) fn forget(&self, key: &str) {
-        self.work().asked.remove(key);
+        self.work().left.remove(key);
     }
 
-    pub(crate) fn set_claim(&self, account: Address, claim: Option<Claim>) {
-        if let Some(line) = self.work().lines.get_mut(&account) {
-            line.claim = claim;
+    /// Notes that an intent has stopped, with so many records: it is left alone until it is asked for, where that is
+    /// how it is wanted.
+    pub(crate) fn leave(&self, key: &str, records: u64) {
+        match self.resume {
+            Resume::OnStart => {}
+            Resume::OnDemand => drop(self.work().left.insert(key.to_owned(), records)),
         }
+    }
+
+    /// Claims a line, or extends its claim.
+    pub(crate) async fn claim(&self, line: Line) -> Result<Claiming> {
+        let of_line = |note: &dyn Fn(&mut LineWork)| {
+            if let Some(line) = self.work().lines.get_mut(&line.account) {
+                note(line);
+            }
+        };
+        of_line(&|line| line.claiming += 1);
+        let claimed = self.journal.claim(line, &self.owner, self.claims.ttl).await;
+        // Not where it was cancelled: it may be held then.
+        of_line(&|line| {
+            line.claiming = line.claiming.saturating_sub(1);
+            match &claimed {
+                Ok(Claiming::Held(claim)) => line.claim = Some(*claim),
+                Ok(Claiming::Elsewhere { .. }) => line.claim = None,
+                Err(_) => {}
+            }
+        });
+        Ok(claimed?)
+    }
+
+    /// Releases a line that is held.
+    pub(crate) async fn release(&self, claim: Claim) -> Result<()> {
+        if let Some(line) = self.work().lines.get_mut(&claim.line.account) {
+            line.claim = None;
+        }
+        Ok(self.journal.release(claim).await?)
     }
 
     /// Why nothing can be done for an account that is signed for here.
@@ -469,8 +510,36 @@ impl Shared {
         }
     }
 
-    fn forget_claims(&self) -> Vec<Claim> {
-        self.work().lines.values_mut().filter_map(|line| line.claim.take()).collect()
+    /// Releases every line that is held, or may be.
+    async fn release_all(&self) -> Result<()> {
+        let lines: Vec<_> = self
+            .work()
+            .lines
+            .iter_mut()
+            .map(|(account, line)| (*account, line.claim.take(), std::mem::take(&mut line.claiming)))
+            .collect();
+        let mut released = Ok(());
+        for (account, claim, claiming) in lines {
+            let line = Line { chain_id: self.chain_id, account };
+            let one = match claiming {
+                0 => self.release_one(claim).await,
+                // What was cancelled may have been done, or be done yet: this claim comes after it.
+                _ => match self.journal.claim(line, &self.owner, BRIEFLY).await {
+                    Ok(Claiming::Held(claim)) => self.release_one(Some(claim)).await,
+                    Ok(Claiming::Elsewhere { .. }) => Ok(()),
+                    Err(error) => Err(error),
+                },
+            };
+            released = released.and(one);
+        }
+        Ok(released?)
+    }
+
+    async fn release_one(&self, claim: Option<Claim>) -> Result<(), JournalError> {
+        match claim {
+            Some(claim) => self.journal.release(claim).await,
+            None => Ok(()),
+        }
     }
 
     /// What the records of an intent add up to; `None` where only its tombstone is left.

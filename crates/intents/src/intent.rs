@@ -108,10 +108,8 @@ impl Intent {
         loop {
             changes.mark_unchanged();
             if let Some(mut run) = self.run.get() {
-                let ended = match run.ended.wait_for(Option::is_some).await {
-                    Ok(ended) => ended.clone(),
-                    Err(_) => return Err(closed(&self.key)),
-                };
+                // It ends untold where the client is closed.
+                let ended = run.ended.wait_for(Option::is_some).await.map_or(None, |ended| ended.clone());
                 match ended {
                     // It goes on when the journal does: the next wait is for that.
                     Some(Ended::With(Err(error))) if *error.kind() == ErrorKind::Journal => {
@@ -230,7 +228,10 @@ impl Events {
                 Ok(Some(stored)) => {
                     let intent = match shared.fold(&stored) {
                         Ok(intent) => intent,
-                        Err(error) => return Some(Err(error)),
+                        Err(error) => {
+                            tokio::time::sleep(shared.claims.poll).await;
+                            return Some(Err(error));
+                        }
                     };
                     self.ended = intent.is_none_or(|intent| intent.outcome.is_some());
                     self.ready = stored.entries.into_iter().skip(self.given).collect::<Vec<_>>().into_iter();
@@ -252,8 +253,7 @@ fn stopped(key: &str, Stop { why, retry, delivery }: Stop) -> Error {
 
 fn closed(key: &str) -> Error {
     let message = format!(
-        "the run of intent `{key}` is gone: the client was dropped, or a flow of its panicked; send it again under \
-         its key"
+        "the run of intent `{key}` is gone: the client was closed or dropped; send it again under its key"
     );
     Error::new(ErrorKind::Closed, message).with_retry(Retry::Later).with_delivery(Delivery::Unknown)
 }

@@ -113,7 +113,7 @@ impl Keeper {
         };
         let mut due = Vec::new();
         for summary in self.shared.list(self.line.account, states).await? {
-            if !self.shared.was_asked(&summary.key) || self.shared.runs(&summary.key) {
+            if !self.shared.may_run(&summary) || self.shared.runs(&summary.key) {
                 continue;
             }
             let stored = self.shared.journal.load(self.line.chain_id, &summary.key).await?;
@@ -134,13 +134,11 @@ impl Keeper {
         if let Some(held) = self.held.as_ref().filter(|held| Instant::now() < held.extend_at) {
             return Ok(Holding::Since(held.claim));
         }
-        let ttl = self.shared.claims.ttl;
         // From before it is asked: the journal's own time begins later.
-        let extend_at = Instant::now() + ttl / 3;
-        match self.shared.journal.claim(self.line, &self.shared.owner, ttl).await? {
+        let extend_at = Instant::now() + self.shared.claims.ttl / 3;
+        match self.shared.claim(self.line).await? {
             Claiming::Held(claim) => {
                 let before = self.held.replace(Held { claim, extend_at }).map(|held| held.claim);
-                self.shared.set_claim(self.line.account, Some(claim));
                 if before == Some(claim) {
                     return Ok(Holding::Since(claim));
                 }
@@ -160,15 +158,13 @@ impl Keeper {
     /// Lets others have the line once there was nothing to do for a while.
     async fn release_when_idle(&mut self) -> Result<()> {
         if let Some(held) = self.held.take_if(|held| Instant::now() >= held.extend_at) {
-            self.shared.set_claim(self.line.account, None);
-            self.shared.journal.release(held.claim).await?;
+            self.shared.release(held.claim).await?;
         }
         Ok(())
     }
 
     fn give_up(&mut self) {
         self.held = None;
-        self.shared.set_claim(self.line.account, None);
     }
 
     fn recovered(&mut self) {

@@ -130,7 +130,7 @@ async fn drive(shared: &Shared, claim: Claim, mut ledger: Ledger, shown: &OnceLo
         // It is written down that it stopped, for those who wait in other processes.
         return match ledger.append(vec![Record::Stopped { stop: Stop::from(&error) }]).await {
             Ok(()) => {
-                shared.forget(&key);
+                shared.leave(&key, ledger.intent().records);
                 Ended::With(Err(error))
             }
             Err(other) if *other.kind() == ErrorKind::Superseded => {
@@ -183,8 +183,7 @@ async fn again(shared: &Shared, ledger: &Ledger, claim: Claim, why: Error) -> Re
     if read.intent().outcome.is_some() {
         return Ok(Some(read));
     }
-    let claimed = shared.journal.claim(ledger.line(), &shared.owner, shared.claims.ttl).await?;
-    let Claiming::Held(claim) = claimed else { return Ok(None) };
+    let Claiming::Held(claim) = shared.claim(ledger.line()).await? else { return Ok(None) };
     // Once more: the line may have been somebody else's in between.
     let stored = shared.journal.load(ledger.line().chain_id, ledger.key()).await?;
     stored.map(|stored| Ledger::new(shared.journal.clone(), claim, &stored)).transpose()

@@ -339,7 +339,8 @@ impl Builder {
         let runner = Arc::new(Runner::new(driver, flows, config.recovery));
         let (claims, retention) = (config.claims, config.retention);
         let dispatcher =
-            Dispatcher::new(runner.clone(), journal.clone(), &accounts, claims, retention, config.resume);
+            Dispatcher::start(runner.clone(), journal.clone(), &accounts, claims, retention, config.resume)
+                .await?;
         Ok(Client { shared: Arc::new(Shared { endpoints, journal, runner, accounts, dispatcher }) })
     }
 }
