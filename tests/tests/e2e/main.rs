@@ -6,6 +6,7 @@ mod bad_input;
 mod batches;
 mod broadcasts;
 mod bytes;
+mod claims;
 mod crowd;
 mod depth;
 mod filters;
