@@ -6,6 +6,7 @@ mod failover;
 mod history;
 mod logs;
 mod paper;
+mod restarts;
 mod reverts;
 mod sends;
 mod setup;
