@@ -9,7 +9,7 @@ use std::{
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
 /// Package to what it may depend on, of this workspace; dev-dependencies aside.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("backstay-core", &[]),
     ("backstay-provider", &["backstay-core"]),
     ("backstay-journal", &["backstay-core"]),
@@ -30,6 +30,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
             "backstay-intents",
         ],
     ),
+    ("backstay-cli", &["backstay"]),
     ("backstay-testkit", &["backstay"]),
     ("e2e", &["backstay", "backstay-provider", "backstay-testkit"]),
     ("examples", &["backstay", "backstay-testkit"]),
@@ -105,7 +106,7 @@ fn only_the_classifier_looks_inside_error_messages() {
     const LOOKS: [&str; 4] =
         [".message.contains(", ".message.starts_with(", "to_string().contains(", ".message.to_lowercase("];
     let root = metadata().workspace_root.into_std_path_buf();
-    for name in ["core", "provider", "tx", "recovery", "journal", "sdk"] {
+    for name in ["core", "provider", "tx", "recovery", "journal", "intents", "sdk", "cli"] {
         for file in rust_files(&root.join("crates").join(name).join("src")) {
             if file.components().any(|part| part.as_os_str() == "failure") || is_test(&file) {
                 continue;

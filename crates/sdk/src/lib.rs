@@ -97,7 +97,7 @@ pub mod recovery {
 pub mod journal {
     pub use backstay_core::tx::{
         Attempt as SignedAttempt, Content, Due, FoldError, Intent as IntentState, PlanStep, Record,
-        RecordEffect, SendAnswer, StepId, Stop,
+        RecordEffect, SendAnswer, StepId, Stop, Transaction,
     };
     pub use backstay_journal::*;
 
