@@ -3,13 +3,14 @@
 use backstay::{
     Outcome, RefusalKind,
     alloy::primitives::Bytes,
-    journal::{Journal, Record, StepId},
+    journal::{Journal, PostgresJournal, Record, StepId},
 };
+use backstay_testkit::Postgres;
 use expect_test::expect;
 
 use crate::stage::{
-    ACCOUNT, CHAIN, Service, Succeeded, finished, inclusion, long_story, new, run, same_each_time, signed,
-    stop,
+    ACCOUNT, CHAIN, Said, Service, Succeeded, command, finished, inclusion, long_story, new, run,
+    same_each_time, signed, stop,
 };
 
 #[tokio::test]
@@ -223,7 +224,6 @@ async fn intents_that_have_not_ended_are_listed_and_others_where_asked_for() {
 #[tokio::test]
 async fn more_intents_than_a_page_are_listed() {
     let service = Service::new().await;
-    // In memory they are many at once; on disk, each is synced.
     for number in 0..1_003 {
         service.journal.open(new(CHAIN, &format!("pay:{number}"))).await.expect("it is opened");
     }
@@ -271,6 +271,28 @@ async fn what_ended_long_ago_is_counted_then_pruned_and_its_outcome_stays() {
 }
 
 #[tokio::test]
+async fn a_journal_in_postgresql_is_looked_into_and_its_password_is_not_shown() {
+    let server = Postgres::shared().await.expect("the server starts");
+    let url = server.database().await.expect("there is room").to_string();
+    let look = |arguments: &[&str]| {
+        let mut command = command(arguments);
+        let said = Said::of(command.env("BACKSTAY_JOURNAL", &url).output().expect("it starts"));
+        for said in [&said.out, &said.err] {
+            assert!(!said.contains(server.password()) && !said.contains("postgres://"), "{said}");
+        }
+        said
+    };
+    let said = look(&["list"]).failed();
+    assert!(said.contains("does not exist"), "{said}");
+
+    let journal = PostgresJournal::open(&url).await.expect("it is created");
+    journal.open(new(CHAIN, "register:a")).await.expect("it is opened");
+    assert!(look(&["list"]).done().contains("register:a"));
+    assert!(look(&["show", "register:a"]).done().contains("simulate, price and sign the intent's own call"));
+    assert_eq!(look(&["prune", "--older-than", "1h"]).done(), "0 intents were pruned.\n");
+}
+
+#[tokio::test]
 async fn the_journal_is_named_by_argument_then_configuration_then_environment() {
     let [argued, configured, of_environment] =
         [Service::new().await, Service::new().await, Service::new().await];
@@ -286,9 +308,9 @@ async fn the_journal_is_named_by_argument_then_configuration_then_environment() 
     std::fs::write(&bare, format!("chain_id = 1\n{endpoint}")).expect("it is written");
 
     let listed = |arguments: &[&str]| {
-        let mut command = crate::stage::command(&[&["list", "--json"], arguments].concat());
+        let mut command = command(&[&["list", "--json"], arguments].concat());
         command.env("BACKSTAY_JOURNAL", of_environment.path());
-        let listed = crate::stage::Said::of(command.output().expect("it starts")).json();
+        let listed = Said::of(command.output().expect("it starts")).json();
         let keys = listed.as_array().expect("it is an array").iter().map(|intent| intent["key"].to_string());
         keys.collect::<Vec<_>>().join(" ")
     };
