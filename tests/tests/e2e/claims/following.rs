@@ -10,7 +10,7 @@ use super::{
     watched::{Frozen, Watched},
     while_mining,
 };
-use crate::stage::{Stage, sends, within};
+use crate::stage::{Stage, eventually, sends, within};
 
 #[tokio::test]
 async fn a_second_client_follows_what_the_first_one_runs() {
@@ -160,14 +160,16 @@ async fn a_dropped_wait_stops_the_waiting_only() {
     no_blocks(&stage).await;
     let (fleet, other_fleet) = (stage.sound().await, stage.sound().await);
     let client = connect(&stage, &fleet, &signer).await;
-    let other = connect(&stage, &other_fleet, &signer).await;
     let intent = pay(&client, "one").send().await.expect("it is written down");
+    sent(&fleet).await;
+    let other = connect(&stage, &other_fleet, &signer).await;
     let followed = pay(&other, "one").send().await.expect("it is there");
     for waiting in [&intent, &followed] {
-        // There are no blocks, so it cannot end.
+        let looked = fleet.count("primary", "eth_getTransactionReceipt");
+        let again = async || fleet.count("primary", "eth_getTransactionReceipt") > looked;
         tokio::select! {
-            ended = waiting.outcome() => panic!("it ended: {ended:?}"),
-            () = sent(&fleet) => {}
+            ended = waiting.outcome() => panic!("there are no blocks, and it ended: {ended:?}"),
+            () = eventually("its receipt was asked for", again) => {}
         }
     }
     let (here, there) = while_mining(&stage, join(intent.outcome(), followed.outcome())).await;
