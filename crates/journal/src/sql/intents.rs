@@ -10,7 +10,7 @@ use super::{
     lines::{self, Holder},
 };
 use crate::{
-    Author, Entry, IntentId, JournalError, Line, NewIntent, State, Stored, Tombstone,
+    Author, Claim, Entry, IntentId, JournalError, Line, NewIntent, State, Stored, Tombstone,
     effects::{ends, following, state_number, state_of, storable_chain},
     envelope::{self, Unreadable},
     journal::{at_millis, millis_now},
@@ -81,6 +81,89 @@ pub(super) async fn append(
     after: u64,
     records: &[Record],
 ) -> Result<()> {
+    // One statement checks everything and counts the records; only where it finds something amiss is it asked what.
+    let at = millis_now();
+    if !advance(place, connection, author, intent, after, records, at).await? {
+        return refusal(place, connection, author, intent, after, records).await;
+    }
+    // Nobody else has appended since it was seen, nor does until this transaction ends.
+    let id = intent.get() as i64;
+    for (seq, record) in (after as i64 + 1..).zip(records) {
+        insert(place, connection, id, seq, at, record).await?;
+        // What callers write takes no nonce and frees none.
+        let Author::Owner(Claim { line, .. }) = author else { continue };
+        let holder = Holder { line, intent: id };
+        match record.effect() {
+            Some(RecordEffect::Take { nonce, step }) => {
+                lines::take(place, connection, holder, nonce, step).await?;
+            }
+            Some(RecordEffect::Release { nonce }) => lines::free(place, connection, holder, nonce).await?,
+            Some(RecordEffect::Lose { nonce }) => {
+                lines::free(place, connection, holder, nonce).await?;
+                lines::account_for(place, connection, line, following(nonce)).await?;
+            }
+            Some(RecordEffect::Finish) | None => {}
+        }
+    }
+    Ok(())
+}
+
+/// Counts records that are about to be appended; `false` where they cannot be.
+async fn advance(
+    place: &Place,
+    connection: &mut Connection,
+    author: Author,
+    intent: IntentId,
+    after: u64,
+    records: &[Record],
+    at: u64,
+) -> Result<bool> {
+    let (Ok(id), Ok(seen)) = (i64::try_from(intent.get()), i64::try_from(after)) else { return Ok(false) };
+    let (Some(state), Some(_)) = (State::after(records), ends(records)) else { return Ok(false) };
+    let text = match author {
+        Author::Owner(_) => {
+            "UPDATE intents SET records = records + $3, state = $4, changed = $5, \
+             signed = CASE WHEN $6 = 1 THEN 1 ELSE signed END \
+             WHERE id = $1 AND records = $2 AND state < 2 AND chain_id = $7 AND account = $8 \
+             AND EXISTS (SELECT 1 FROM lines WHERE chain_id = $7 AND account = $8 AND token = $9)"
+        }
+        Author::Caller if records.iter().all(Record::is_of_caller) => {
+            "UPDATE intents SET records = records + $3, state = $4, changed = $5, \
+             signed = CASE WHEN $6 = 1 THEN 1 ELSE signed END \
+             WHERE id = $1 AND records = $2 AND state < 2"
+        }
+        Author::Caller => return Ok(false),
+    };
+    let signs = records.iter().any(|record| matches!(record.effect(), Some(RecordEffect::Take { .. })));
+    let counting = sqlx::query(text)
+        .bind(id)
+        .bind(seen)
+        .bind(records.len() as i64)
+        .bind(state_number(state))
+        .bind(at as i64)
+        .bind(i64::from(signs));
+    let counting = match author {
+        Author::Owner(Claim { line, token }) => {
+            let (Ok(chain), Ok(token)) = (storable_chain(line.chain_id), i64::try_from(token)) else {
+                return Ok(false);
+            };
+            counting.bind(chain).bind(line.account.to_vec()).bind(token)
+        }
+        Author::Caller => counting,
+    };
+    let counted = counting.execute(connection).await.map_err(|e| place.failure(e))?;
+    Ok(counted.rows_affected() == 1)
+}
+
+/// Why records cannot be appended.
+async fn refusal(
+    place: &Place,
+    connection: &mut Connection,
+    author: Author,
+    intent: IntentId,
+    after: u64,
+    records: &[Record],
+) -> Result<()> {
     let unknown = JournalError::UnknownIntent { intent };
     let Ok(id) = i64::try_from(intent.get()) else { return Err(unknown) };
     let held: Option<(i64, Vec<u8>, i64, i64)> =
@@ -108,43 +191,11 @@ pub(super) async fn append(
         return Err(JournalError::Conflict { after, found: found as u64 });
     }
     ends(records).ok_or(JournalError::Finished { intent })?;
-    let Some(state) = State::after(records) else { return Ok(()) };
-
-    // Nobody else has appended since it was read, nor does until this transaction ends.
-    let signs = records.iter().any(|record| matches!(record.effect(), Some(RecordEffect::Take { .. })));
-    let at = millis_now();
-    let moved = sqlx::query(
-        "UPDATE intents SET records = records + $3, state = $4, changed = $5, \
-         signed = CASE WHEN $6 = 1 THEN 1 ELSE signed END WHERE id = $1 AND records = $2",
-    )
-    .bind(id)
-    .bind(found)
-    .bind(records.len() as i64)
-    .bind(state_number(state))
-    .bind(at as i64)
-    .bind(i64::from(signs))
-    .execute(&mut *connection)
-    .await
-    .map_err(|e| place.failure(e))?;
-    if moved.rows_affected() == 0 {
-        return Err(JournalError::Conflict { after, found: after + 1 });
+    match records {
+        [] => Ok(()),
+        // Somebody else has appended between the two looks.
+        _ => Err(JournalError::Conflict { after, found: after + 1 }),
     }
-    let holder = Holder { line, intent: id };
-    for (seq, record) in (found + 1..).zip(records) {
-        insert(place, connection, id, seq, at, record).await?;
-        match record.effect() {
-            Some(RecordEffect::Take { nonce, step }) => {
-                lines::take(place, connection, holder, nonce, step).await?;
-            }
-            Some(RecordEffect::Release { nonce }) => lines::free(place, connection, holder, nonce).await?,
-            Some(RecordEffect::Lose { nonce }) => {
-                lines::free(place, connection, holder, nonce).await?;
-                lines::account_for(place, connection, line, following(nonce)).await?;
-            }
-            Some(RecordEffect::Finish) | None => {}
-        }
-    }
-    Ok(())
 }
 
 async fn insert(
