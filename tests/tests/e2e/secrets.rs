@@ -10,15 +10,18 @@ use std::{
 };
 
 use backstay::{
-    AllowanceFlow, Client, EndpointConfig,
+    AllowanceFlow, Builder, Client, EndpointConfig,
     alloy::{
         network::Ethereum,
         primitives::{Address, hex},
         providers::Provider,
         signers::local::PrivateKeySigner,
     },
+    journal::PostgresJournal,
 };
+use backstay_testkit::Postgres;
 use tracing_subscriber::fmt::MakeWriter;
+use url::Url;
 
 use crate::{
     stage::{Stage, config, eventually, status, within},
@@ -99,16 +102,78 @@ fn all_of(error: &(dyn StdError + 'static)) -> String {
 }
 
 fn free_of_secrets(what: &str, text: &str) {
-    for secret in SECRETS {
+    free_of(what, text, &SECRETS);
+}
+
+fn free_of(what: &str, text: &str, secrets: &[&str]) {
+    for secret in secrets {
         assert!(!text.contains(secret), "{what} gives `{secret}` away: {text}");
     }
 }
 
+/// Where a journal is, to be searched.
+enum Store {
+    /// In the stage's folder.
+    File,
+    /// In a database of its own.
+    Database(Url),
+}
+
+impl Store {
+    async fn database() -> Self {
+        let server = Postgres::shared().await.expect("a server starts");
+        Self::Database(server.database().await.expect("there is room"))
+    }
+
+    /// A builder whose journal is here. The stage's configuration names the file.
+    async fn given_to(&self, builder: Builder) -> Builder {
+        match self {
+            Self::File => builder,
+            Self::Database(url) => {
+                let journal = PostgresJournal::open(url.as_str()).await.expect("it is there");
+                free_of("the journal", &format!("{journal:?} {journal:#?}"), &[&self.password().await]);
+                builder.journal(journal)
+            }
+        }
+    }
+
+    /// What lets one into it; nothing where it is a file.
+    async fn password(&self) -> String {
+        match self {
+            Self::File => "not a password of anybody".to_owned(),
+            Self::Database(_) => Postgres::shared().await.expect("a server starts").password().to_owned(),
+        }
+    }
+
+    /// All that it holds, part by part.
+    async fn contents(&self, stage: &Stage) -> Vec<(String, Vec<u8>)> {
+        let url = match self {
+            Self::File => return files(stage.folder.path()),
+            Self::Database(url) => url,
+        };
+        let server = Postgres::shared().await.expect("a server starts");
+        let names = "SELECT string_agg(table_name, ' ') FROM information_schema.tables WHERE table_schema = 'backstay'";
+        let names = server.value(url, names).await.expect("it has tables");
+        let mut all = Vec::new();
+        for name in names.split(' ') {
+            // Bytes are in lower-case hexadecimal.
+            let rows =
+                format!("SELECT coalesce(string_agg(rows::text, ' '), '') FROM backstay.{name} AS rows");
+            all.push((name.to_owned(), server.value(url, &rows).await.expect("it can be read").into_bytes()));
+        }
+        all
+    }
+}
+
 /// Every file of a folder, as text as far as it is.
-fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
+fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let files = std::fs::read_dir(folder).expect("the folder is there");
     let files = files.map(|file| file.expect("it can be listed").path()).filter(|path| path.is_file());
     files.map(|path| (path.display().to_string(), std::fs::read(&path).expect("it can be read"))).collect()
+}
+
+fn mentions(bytes: &[u8], needle: &[u8]) -> bool {
+    bytes.windows(needle.len()).any(|part| part == needle)
 }
 
 #[tokio::test]
@@ -138,6 +203,15 @@ async fn the_endpoint_is_sent_its_credentials() {
 
 #[tokio::test]
 async fn no_failure_gives_a_secret_away() {
+    no_failure_gives_a_secret_away_over(Store::File).await;
+}
+
+#[tokio::test]
+async fn no_failure_gives_a_secret_away_over_postgres() {
+    no_failure_gives_a_secret_away_over(Store::database().await).await;
+}
+
+async fn no_failure_gives_a_secret_away_over(store: Store) {
     let said = &*SAID;
     let stage = Stage::new().await;
     let tap = Wiretap::start(stage.chain.url()).await;
@@ -147,13 +221,16 @@ async fn no_failure_gives_a_secret_away() {
     config.provider.attempt_timeout = Duration::from_millis(300);
     config.provider.operation_timeout = Duration::from_millis(700);
     free_of_secrets("the configuration", &format!("{config:?} {config:#?}"));
-    let builder = || Client::builder(config.clone()).signer(signer.clone()).flow(AllowanceFlow::new());
-    free_of_secrets("the builder", &format!("{:?} {:#?}", builder(), builder()));
+    let builder = async || {
+        let builder = Client::builder(config.clone()).signer(signer.clone()).flow(AllowanceFlow::new());
+        store.given_to(builder).await
+    };
+    free_of_secrets("the builder", &format!("{:?} {:#?}", builder().await, builder().await));
 
     let faults = [Mode::Echo, Mode::Redirect, Mode::Close, Mode::Hang];
     for mode in faults {
         tap.set(mode);
-        let error = within(builder().connect()).await.expect_err("nobody answers");
+        let error = within(builder().await.connect()).await.expect_err("nobody answers");
         free_of_secrets(&format!("connecting under {mode:?}"), &all_of(&error));
     }
     tap.set(Mode::Pass);
@@ -162,7 +239,7 @@ async fn no_failure_gives_a_secret_away() {
     let error = within(Client::builder(wrong).connect()).await.expect_err("it is another chain");
     free_of_secrets("a wrong chain", &all_of(&error));
 
-    let client = within(builder().connect()).await.expect("it connects");
+    let client = within(builder().await.connect()).await.expect("it connects");
     let intent = stage.registered(&client, "a").await;
     for mode in faults {
         tap.set(mode);
@@ -186,38 +263,56 @@ async fn no_failure_gives_a_secret_away() {
     let trail = intent.trail();
     let json = serde_json::to_string(&trail).expect("a trail is data");
     free_of_secrets("a trail", &format!("{trail} {trail:?} {json}"));
-    for (file, bytes) in contents(stage.folder.path()) {
-        free_of_secrets(&file, &String::from_utf8_lossy(&bytes));
+    let contents = store.contents(&stage).await;
+    // Why the intents stopped is written down: in the words of whoever failed.
+    let stopped = contents.iter().any(|(_, bytes)| mentions(bytes, br#""stopped""#));
+    assert!(stopped, "what is there is found");
+    for (part, bytes) in contents {
+        free_of_secrets(&part, &String::from_utf8_lossy(&bytes));
     }
     let said = said.text();
     assert!(said.contains("backstay_provider") && said.contains("own"), "it was listened to: {said}");
     free_of_secrets("the log", &said);
+    free_of("the log", &said, &[&store.password().await]);
 }
 
 #[tokio::test]
 async fn private_keys_are_written_nowhere() {
+    private_keys_are_written_nowhere_over(Store::File).await;
+}
+
+#[tokio::test]
+async fn private_keys_are_written_nowhere_over_postgres() {
+    private_keys_are_written_nowhere_over(Store::database().await).await;
+}
+
+async fn private_keys_are_written_nowhere_over(store: Store) {
     let said = &*SAID;
     let stage = Stage::new().await;
     let fleet = stage.sound().await;
     let signer: PrivateKeySigner = stage.account().await;
-    let builder = stage.builder(&fleet, &signer);
+    let builder = store.given_to(stage.builder(&fleet, &signer)).await;
     let shown = format!("{builder:?} {builder:#?}");
     let client = within(builder.connect()).await.expect("it connects");
     let intent = stage.registered(&client, "a").await;
     let raw = signer.to_bytes();
     let (lower, upper) = (hex::encode(raw), hex::encode_upper(raw));
-    let files = contents(stage.folder.path());
-    assert!(files.iter().any(|(name, _)| name.ends_with("journal.db")));
-    assert!(files.iter().any(|(name, _)| name.ends_with("-wal")), "the log of the journal is looked at, too");
+    let contents = store.contents(&stage).await;
+    let expected = match &store {
+        Store::File => ["journal.db", "journal.db-wal"],
+        Store::Database(_) => ["records", "slots"],
+    };
+    for part in expected {
+        assert!(contents.iter().any(|(name, _)| name.ends_with(part)), "{part} is looked at");
+    }
     let address = signer.address();
     let needle = address.as_slice();
-    let mentions = |bytes: &[u8], needle: &[u8]| bytes.windows(needle.len()).any(|part| part == needle);
-    let journal: Vec<u8> = files.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+    let journal: Vec<u8> = contents.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
     let text = hex::encode(needle);
     assert!(mentions(&journal, text.as_bytes()) || mentions(&journal, needle), "what is there is found");
-    for (file, bytes) in files {
+    for (part, bytes) in contents {
         for needle in [raw.as_slice(), lower.as_bytes(), upper.as_bytes()] {
-            assert!(!mentions(&bytes, needle), "{file} holds the private key");
+            assert!(!mentions(&bytes, needle), "{part} holds the private key");
         }
     }
     let trail = intent.trail();
