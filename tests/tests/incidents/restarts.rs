@@ -16,7 +16,7 @@ use backstay::{
     },
     journal::{Journal as _, Record, SqliteJournal},
 };
-use backstay_testkit::{Action, Fleet, Mark, Program, Rule, sample::Deployment};
+use backstay_testkit::{Action, Call, Fleet, Mark, Program, Rule, sample::Deployment};
 use e2e::{
     crash::child::{self, Orders, Store},
     story::CHAIN_ID,
@@ -320,6 +320,37 @@ async fn b88_a_request_that_is_made_three_times_across_a_restart_is_one_transact
     assert_eq!(recorded(&stage, &name(7)).await, records);
 }
 
+#[tokio::test]
+async fn b88_a_transaction_that_was_taken_under_a_rate_limit_is_confirmed_after_a_restart() {
+    let stage = Arc::new(Stage::new().await);
+    let signer = stage.account().await;
+    stage.rpc("evm_setAutomine", json!([false])).await;
+    // The endpoint passes it on, and says that it was asked too often.
+    let chain = stage.clone();
+    let taken = move |call: &Call| {
+        let (chain, raw) = (chain.clone(), call.params.clone());
+        tokio::spawn(async move { chain.chain.rpc(SEND, raw).await });
+    };
+    let limited = || Rule::on(SEND).before(taken.clone()).then(Action::too_many_requests(1)).into();
+    let fleet = stage.fleet([("A", limited())]).await;
+    let client = stage.client(&fleet, &signer).await;
+    pay(&client, 7).await;
+    eventually("the pool has it", async || {
+        stage.rpc("txpool_status", json!([])).await["pending"] == json!("0x1")
+    })
+    .await;
+    drop(client);
+
+    let client = stage.client(&fleet, &signer).await;
+    let intent = client.find_intent(&name(7)).await.expect("the journal reads").expect("it is there");
+    let outcome = while_mining(&stage, intent.outcome()).await.expect("it ends well");
+    let hash = outcome.included().expect("it is included").hash;
+    assert_eq!(Vec::from_iter(distinct(&fleet)), [hash]);
+    assert_eq!(stage.nonce(signer.address()).await, 1);
+    let records = recorded(&stage, &name(7)).await;
+    assert!(matches!(records.last(), Some(Record::Finished { .. })), "{records:?}");
+}
+
 fn name(index: usize) -> String {
     format!("op-{index}")
 }
@@ -337,7 +368,7 @@ async fn recorded(stage: &Stage, key: &str) -> Vec<Record> {
 }
 
 fn sent_since(fleet: &Fleet, mark: Mark) -> Vec<B256> {
-    fleet.records_since(mark).iter().filter_map(backstay_testkit::Call::tx_hash).collect()
+    fleet.records_since(mark).iter().filter_map(Call::tx_hash).collect()
 }
 
 /// Waits for something while the chain mines a block now and then.
