@@ -1,15 +1,18 @@
 //! `backstay journal show`.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use anyhow::bail;
-use backstay::journal::{IntentState, State, Stored};
+use backstay::{
+    Error,
+    journal::{Holder, IntentState, Line, State, Stored},
+};
 use serde_json::{Value, json};
 
 use crate::{
     args,
     output::{age, clean, print, print_json, since, table, time},
-    story::Story,
+    story::{self, Story},
     tell::{
         call, call_json, delivery_words, due_json, due_words, grant, grant_json, outcome_json, outcome_words,
         retry_words, state_word, stop_json,
@@ -21,10 +24,12 @@ pub(crate) async fn show(args: &args::Show) -> anyhow::Result<ExitCode> {
     let found = args.place.open().await?;
     let stored = found.intent(&args.key).await?;
     let story = Story::of(&stored);
+    let line = Line { chain_id: stored.chain_id, account: stored.account };
+    let holder = found.journal.holder(line).await.map_err(Error::from)?;
     if args.json {
-        print_json(&as_json(&stored, &story))?;
+        print_json(&as_json(&stored, &story, holder.as_ref()))?;
     } else {
-        print(&as_text(&stored, &story))?;
+        print(&as_text(&stored, &story, holder.as_ref()))?;
     }
     match story.problem {
         Some(problem) => bail!("the journal is damaged: {problem}; stop, keep a copy of it, and restore it"),
@@ -39,9 +44,9 @@ fn state_of(stored: &Stored) -> State {
     State::after(&stored.records().cloned().collect::<Vec<_>>()).unwrap_or(State::Due)
 }
 
-fn as_json(stored: &Stored, story: &Story) -> Value {
+fn as_json(stored: &Stored, story: &Story, holder: Option<&Holder>) -> Value {
     let first = stored.entries.first().map(|entry| entry.at);
-    let line = |line: &crate::story::Line| {
+    let line = |line: &story::Line| {
         let mut shown = json!({
             "record": line.record,
             "at": time(line.at),
@@ -69,6 +74,9 @@ fn as_json(stored: &Stored, story: &Story) -> Value {
         "timeline": story.lines.iter().map(line).collect::<Vec<_>>(),
         "next": state.map_or(Value::Null, due_json),
         "goes_on": state.map(IntentState::goes_on),
+        "held_by": holder.map(|holder| {
+            json!({ "owner": holder.owner.name(), "remaining_ms": holder.remaining.as_millis() as u64 })
+        }),
         "stopped": state.and_then(|state| state.stopped.as_ref()).map(stop_json),
         "outcome": outcome.map(outcome_json),
         "tombstone": buried.map(|tombstone| json!({ "content": tombstone.content, "hashes": tombstone.hashes })),
@@ -81,7 +89,7 @@ fn restarts(story: &Story) -> usize {
     story.lines.iter().filter(|line| line.told.what == "resumed").count()
 }
 
-fn as_text(stored: &Stored, story: &Story) -> String {
+fn as_text(stored: &Stored, story: &Story, holder: Option<&Holder>) -> String {
     let changed =
         stored.entries.last().map(|entry| format!(", changed {}", age(entry.at))).unwrap_or_default();
     let mut facts = vec![
@@ -112,14 +120,14 @@ fn as_text(stored: &Stored, story: &Story) -> String {
         }
         text += &(timeline.trim_fmt() + "\n\n");
     }
-    for line in ahead(stored, story) {
+    for line in ahead(stored, story, holder) {
         text += &(line + "\n");
     }
     text
 }
 
 /// What is ahead of the intent, and what can be done.
-fn ahead(stored: &Stored, story: &Story) -> Vec<String> {
+fn ahead(stored: &Stored, story: &Story, holder: Option<&Holder>) -> Vec<String> {
     if let Some(tombstone) = &stored.tombstone {
         let mut lines = vec![
             "It ended long ago, and its records were pruned. The key keeps its meaning.".to_owned(),
@@ -143,6 +151,16 @@ fn ahead(stored: &Stored, story: &Story) -> Vec<String> {
         lines.push(format!("{next}: {words}."));
     }
     let command = format!("backstay journal resume {} --config FILE", quoted(&stored.key));
+    let held = holder.map(|holder| {
+        let remaining = Duration::from_secs(holder.remaining.as_secs() + 1);
+        format!(
+            "The account is held by {}, which must say within {} that it is alive.",
+            clean(holder.owner.name()),
+            humantime::format_duration(remaining)
+        )
+    });
+    let nobody = || "No process holds the account: none works on its intents now.".to_owned();
+    lines.push(held.unwrap_or_else(nobody));
     lines.push(match (state.stopped.is_some(), state.goes_on()) {
         (true, false) => format!("It does not go on by itself: send it again under its key, or run `{command}`."),
         (true, true) => format!(

@@ -55,6 +55,10 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
     /// Ends a claim, so that others need not wait for its end. One that was taken over is left as it is.
     async fn release(&self, claim: Claim) -> Result<(), JournalError>;
 
+    /// Who holds the line of an account now, by the store's own clock; `None` where nobody does. To be shown: by the time
+    /// that it is read, another one may hold it.
+    async fn holder(&self, line: Line) -> Result<Option<Holder>, JournalError>;
+
     /// Opens an intent, or returns what is stored under its key on this chain. Of callers that race for
     /// one key, one creates the intent and the others get what it created. It needs no claim.
     ///
@@ -187,6 +191,15 @@ pub enum Claiming {
         /// How long its claim lasts yet, by the store's clock, if it is not extended.
         remaining: Duration,
     },
+}
+
+/// Who holds a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Who.
+    pub owner: Owner,
+    /// How long its claim lasts yet, by the store's clock, if it is not extended.
+    pub remaining: Duration,
 }
 
 /// Who appends.

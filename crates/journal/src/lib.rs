@@ -37,8 +37,8 @@ mod sqlite;
 pub use config::PostgresConfig;
 pub use error::{Cause, JournalError};
 pub use journal::{
-    Author, Claim, Claiming, Entry, IntentId, Journal, Line, LineState, NewIntent, Owner, Query, State,
-    Stored, Summary, Tombstone,
+    Author, Claim, Claiming, Entry, Holder, IntentId, Journal, Line, LineState, NewIntent, Owner, Query,
+    State, Stored, Summary, Tombstone,
 };
 pub use memory::MemoryJournal;
 #[cfg(feature = "postgres")]

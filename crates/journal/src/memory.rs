@@ -13,8 +13,8 @@ use backstay_core::tx::{Record, RecordEffect, StepId};
 use tokio::time::Instant;
 
 use crate::{
-    Author, Claim, Claiming, Entry, IntentId, Journal, JournalError, Line, LineState, NewIntent, Owner,
-    Query, State, Stored, Summary, Tombstone,
+    Author, Claim, Claiming, Entry, Holder, IntentId, Journal, JournalError, Line, LineState, NewIntent,
+    Owner, Query, State, Stored, Summary, Tombstone,
     effects::{ends, following, storable_chain, storable_nonce},
     journal::{at_millis, millis_now},
 };
@@ -58,6 +58,14 @@ impl Journal for MemoryJournal {
             held.until = None;
         }
         Ok(())
+    }
+
+    async fn holder(&self, line: Line) -> Result<Option<Holder>, JournalError> {
+        let store = self.store();
+        let now = Instant::now();
+        let held = store.lines.get(&line).and_then(|held| held.owner.clone().zip(held.until));
+        let held = held.filter(|(_, until)| *until > now);
+        Ok(held.map(|(owner, until)| Holder { owner, remaining: until - now }))
     }
 
     async fn open(&self, intent: NewIntent) -> Result<Stored, JournalError> {

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use backstay_core::tx::Record;
 
 use crate::{
-    Author, Claim, Claiming, IntentId, Journal, JournalError, Line, LineState, NewIntent, Owner, Query,
-    Stored, Summary,
+    Author, Claim, Claiming, Holder, IntentId, Journal, JournalError, Line, LineState, NewIntent, Owner,
+    Query, Stored, Summary,
 };
 
 /// So the clients of several chains can keep their intents in one journal that is open once, and a journal that was
@@ -21,6 +21,10 @@ impl<J: Journal + ?Sized> Journal for Arc<J> {
 
     async fn release(&self, claim: Claim) -> Result<(), JournalError> {
         (**self).release(claim).await
+    }
+
+    async fn holder(&self, line: Line) -> Result<Option<Holder>, JournalError> {
+        (**self).holder(line).await
     }
 
     async fn open(&self, intent: NewIntent) -> Result<Stored, JournalError> {

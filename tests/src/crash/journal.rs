@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use alloy::primitives::B256;
 use async_trait::async_trait;
 use backstay::journal::{
-    Author, Claim, Claiming, IntentId, Journal, JournalError, Line, LineState, NewIntent, Owner, Query,
-    Record, Stored, Summary,
+    Author, Claim, Claiming, Holder, IntentId, Journal, JournalError, Line, LineState, NewIntent, Owner,
+    Query, Record, Stored, Summary,
 };
 use serde_json::Value;
 
@@ -68,6 +68,10 @@ impl Journal for KillingJournal {
 
     async fn release(&self, claim: Claim) -> Result<(), JournalError> {
         self.write("release", self.inner.release(claim)).await
+    }
+
+    async fn holder(&self, line: Line) -> Result<Option<Holder>, JournalError> {
+        self.inner.holder(line).await
     }
 
     async fn open(&self, intent: NewIntent) -> Result<Stored, JournalError> {

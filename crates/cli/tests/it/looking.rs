@@ -51,6 +51,7 @@ async fn the_timeline_tells_every_record_and_what_is_due() {
         21 TIME submitted the intent's own call: no byte of it left
 
         Next: find out whether the intent's own call is in a block (nonce 3, 0x…), and send the same bytes until it is.
+        The account is held by the service, which must say within that it is alive.
         It goes on where a service with its account runs. Where none does: `backstay journal resume register:a --config FILE`.
     "#]].assert_eq(&same_each_time(&said));
 }
@@ -63,6 +64,8 @@ async fn the_timeline_in_json_has_the_parts_of_each_record() {
     for field in ["key", "chain_id", "account", "state", "call", "grants", "restarts", "next", "goes_on"] {
         assert!(!said[field].is_null(), "{field}");
     }
+    assert_eq!(said["held_by"]["owner"], "the service");
+    assert!(said["held_by"]["remaining_ms"].as_u64().is_some_and(|remaining| remaining <= 60_000), "{said}");
     for field in ["stopped", "outcome", "tombstone", "problem"] {
         assert!(said[field].is_null(), "{field}");
     }
@@ -137,6 +140,7 @@ async fn what_has_stopped_says_why_and_what_to_do() {
         On chain: nothing was sent.
         Again: asking again later can help.
         Where it goes on: simulate, price and sign the intent's own call: nothing of it is out.
+        The account is held by the service, which must say within that it is alive.
         It does not go on by itself: send it again under its key, or run `backstay journal resume 'it'\''s broke' --config FILE`.
     "#]].assert_eq(&same_each_time(&said));
     let said = service.run(&["show", "it's broke", "--json"]).json();

@@ -20,10 +20,25 @@ pub(super) async fn a_line_has_one_owner(store: impl Store) {
     let Claiming::Elsewhere { owner, remaining } = refused else { panic!("{refused:?}") };
     assert_eq!(owner, ann);
     assert!(remaining <= AGES && remaining > AGES / 2, "{remaining:?}");
+    let holder = other.holder(HERE).await.unwrap().expect("it is held");
+    assert_eq!(holder.owner, ann);
+    assert!(holder.remaining <= AGES && holder.remaining > AGES / 2, "{holder:?}");
 
     for line in [Line { chain_id: CHAIN + 1, ..HERE }, Line { account: Address::ZERO, ..HERE }] {
+        assert_eq!(other.holder(line).await.unwrap(), None);
         held(other.claim(line, &bob, AGES).await.unwrap());
+        assert_eq!(journal.holder(line).await.unwrap().map(|holder| holder.owner), Some(bob.clone()));
     }
+    journal.release(claim).await.unwrap();
+    assert_eq!(other.holder(HERE).await.unwrap(), None);
+    held(journal.claim(HERE, &ann, NO_TIME).await.unwrap());
+    assert_eq!(other.holder(HERE).await.unwrap(), None, "its claim has ended");
+    journal.account_for(Line { chain_id: CHAIN + 2, ..HERE }, 5).await.unwrap();
+    assert_eq!(
+        other.holder(Line { chain_id: CHAIN + 2, ..HERE }).await.unwrap(),
+        None,
+        "nobody has claimed it"
+    );
 }
 
 pub(super) async fn of_owners_that_race_one_gets_the_line(store: impl Store) {

@@ -8,7 +8,7 @@ use backstay_core::tx::Record;
 use sqlx::postgres::PgConnection as Connection;
 
 use crate::{
-    Author, Claim, Claiming, IntentId, Journal, JournalError, Line, LineState, NewIntent, Owner,
+    Author, Claim, Claiming, Holder, IntentId, Journal, JournalError, Line, LineState, NewIntent, Owner,
     PostgresConfig, Query, Stored, Summary,
 };
 use backend::Backend;
@@ -186,6 +186,10 @@ impl Journal for PostgresJournal {
 
     async fn release(&self, claim: Claim) -> Result<()> {
         self.bounded(self.backend.release(claim)).await
+    }
+
+    async fn holder(&self, line: Line) -> Result<Option<Holder>> {
+        self.read(|| self.backend.holder(line)).await
     }
 
     async fn open(&self, intent: NewIntent) -> Result<Stored> {

@@ -61,6 +61,28 @@ pub(super) async fn release(place: &Place, connection: &mut Connection, claim: C
     Ok(())
 }
 
+pub(super) async fn holder(
+    place: &Place,
+    connection: &mut Connection,
+    line: Line,
+) -> Result<Option<crate::Holder>> {
+    let Ok(chain) = storable_chain(line.chain_id) else { return Ok(None) };
+    let text = dialect::text(
+        "SELECT owner, until - {now} FROM lines \
+         WHERE chain_id = $1 AND account = $2 AND until > {now} AND until <= {now} + ttl",
+    );
+    let held: Option<(String, i64)> = sqlx::query_as(text)
+        .bind(chain)
+        .bind(line.account.as_slice())
+        .fetch_optional(connection)
+        .await
+        .map_err(|e| place.failure(e))?;
+    Ok(held.map(|(owner, remaining)| crate::Holder {
+        owner: Owner::new(owner),
+        remaining: Duration::from_millis(remaining.max(0) as u64),
+    }))
+}
+
 /// Whether a claim still holds. In a transaction that shares the line it does to the end.
 pub(super) async fn holds(place: &Place, connection: &mut Connection, claim: Claim) -> Result<bool> {
     let Ok(chain) = storable_chain(claim.line.chain_id) else { return Ok(false) };

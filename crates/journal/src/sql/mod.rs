@@ -17,8 +17,8 @@ use backstay_core::tx::Record;
 
 use super::{Backend, Connection, Place, dialect};
 use crate::{
-    Author, Claim, Claiming, IntentId, Journal, JournalError, Line, LineState, NewIntent, Owner, Query,
-    Stored, Summary,
+    Author, Claim, Claiming, Holder, IntentId, Journal, JournalError, Line, LineState, NewIntent, Owner,
+    Query, Stored, Summary,
     effects::{storable_chain, storable_nonce},
     lane::Guard,
 };
@@ -79,6 +79,13 @@ impl Journal for Backend {
         let mut lease = self.begin(Guard::Nothing).await?;
         let released = lines::release(&self.place, &mut lease, claim).await;
         self.end(lease, released).await
+    }
+
+    async fn holder(&self, line: Line) -> Result<Option<Holder>> {
+        let mut lease = self.read().await?;
+        let holder = lines::holder(&self.place, &mut lease, line).await?;
+        lease.keep();
+        Ok(holder)
     }
 
     async fn open(&self, intent: NewIntent) -> Result<Stored> {

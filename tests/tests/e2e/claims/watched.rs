@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use backstay::{
     alloy::primitives::B256,
     journal::{
-        Author, Claim, Claiming, IntentId, Journal, JournalError, Line, LineState, NewIntent, Owner, Query,
-        Record, RecordEffect, Stored, Summary,
+        Author, Claim, Claiming, Holder, IntentId, Journal, JournalError, Line, LineState, NewIntent, Owner,
+        Query, Record, RecordEffect, Stored, Summary,
     },
 };
 use tokio::sync::watch;
@@ -110,6 +110,11 @@ impl Journal for Watched {
     async fn release(&self, claim: Claim) -> Result<(), JournalError> {
         self.answers().await;
         self.inner.release(claim).await
+    }
+
+    async fn holder(&self, line: Line) -> Result<Option<Holder>, JournalError> {
+        self.answers().await;
+        self.inner.holder(line).await
     }
 
     async fn open(&self, intent: NewIntent) -> Result<Stored, JournalError> {
