@@ -70,7 +70,7 @@ async fn an_account_that_others_sign_for_too_goes_on_after_them() {
     let client = connect_with(config, &signer).await;
     pays(&client, "four").await;
     drop(client);
-    // It is written down.
+    // The journal knows of them from then on.
     let client = connect(&stage, &fleet, &signer).await;
     pays(&client, "five").await;
     assert_eq!(stage.nonce(signer.address()).await, 5);
@@ -82,6 +82,8 @@ async fn pruned_intents_are_accounted_for() {
     let signer = stage.account().await;
     let fleet = stage.sound().await;
     let client = connect(&stage, &fleet, &signer).await;
+    // From here on the journal answers for every nonce.
+    assert_eq!(client.accept_external(signer.address()).await.expect("it is accepted"), 0);
     for name in ["one", "two"] {
         pays(&client, name).await;
     }

@@ -96,15 +96,19 @@ async fn what_had_stopped_before_anything_was_signed_waits_until_it_is_asked_for
     let signer = PrivateKeySigner::random();
     let fleet = stage.sound().await;
     let client = connect(&stage, &fleet, &signer).await;
-    let intent = pay(&client, "one").send().await.expect("it is written down");
-    let error = within(intent.outcome()).await.expect_err("there is no money");
-    assert!(matches!(error.kind(), ErrorKind::InsufficientFunds { .. }), "{error:?}");
+    for name in NAMES {
+        let intent = pay(&client, name).send().await.expect("it is written down");
+        let error = within(intent.outcome()).await.expect_err("there is no money");
+        assert!(matches!(error.kind(), ErrorKind::InsufficientFunds { .. }), "{error:?}");
+    }
     client.close().await.expect("it closes");
     stage.contracts.fund(&stage.chain, signer.address()).await.expect("it is funded");
 
     let watched = Watched::over(journal(&stage).await);
     let client = builder(config(&stage, &fleet), &signer).journal(watched.clone()).connect();
     let client = within(client).await.expect("it connects");
+    let two = pay(&client, "two").send().await.expect("it is there");
+    within(two.outcome()).await.expect("it ends well").included().expect("it is included");
     watched.looked_into(5).await;
     let there = records(&watched, "one").await;
     assert!(is_stop(there.last().expect("it was opened")), "its caller was told: {there:?}");
