@@ -11,9 +11,12 @@ use backstay::journal::{
 use serde_json::Value;
 
 use super::{
-    life::kill_self,
+    life::{kill_self, moment},
     point::{Side, Trap},
 };
+
+/// How long at most a write is under way when the process is killed amid it.
+const LONGEST_WRITE: Duration = Duration::from_millis(3);
 
 /// A journal around another one: it counts the writes, and kills its own process at one of them.
 #[derive(Debug)]
@@ -31,7 +34,20 @@ impl KillingJournal {
     ) -> Result<T, JournalError> {
         let boundary = format!("journal.{name}");
         self.cross(&boundary, Side::Before);
-        let written = write.await?;
+        let amid = self.trap.springs(&boundary, Side::Amid);
+        if amid {
+            let time = moment(&boundary, LONGEST_WRITE);
+            std::thread::spawn(move || {
+                std::thread::sleep(time);
+                kill_self();
+            });
+        }
+        let written = write.await;
+        if amid {
+            // It was quicker than the signal, and nothing may come of it.
+            return std::future::pending().await;
+        }
+        let written = written?;
         self.cross(&boundary, Side::After);
         Ok(written)
     }

@@ -24,7 +24,7 @@ use super::{
 /// How long one life may take.
 const LIFE: Duration = Duration::from_secs(60);
 /// How long ago at most an answer has left when the process is killed after it.
-const MOMENT: u64 = 10;
+const MOMENT: Duration = Duration::from_millis(10);
 /// How much of what a process that failed said is kept, in bytes.
 const LAST_WORDS: usize = 6_000;
 
@@ -140,7 +140,7 @@ fn program(wires: Wires, trap: &Arc<Trap>, living: &Living) -> Program {
         };
         rule.after_reply(strike).after_answer(move |call| {
             if after(call) {
-                later.kill_in(moment(call));
+                later.kill_in(moment(&call.seq.to_string(), MOMENT));
             }
         })
     };
@@ -157,9 +157,10 @@ fn program(wires: Wires, trap: &Arc<Trap>, living: &Living) -> Program {
     program.rule(hooked(Rule::any()))
 }
 
-/// How long a process goes on after an answer: something else for each answer.
-fn moment(call: &Call) -> Duration {
-    Duration::from_millis(u64::from(keccak256(call.seq.to_be_bytes())[0]) % (MOMENT + 1))
+/// How long a process goes on: something else for each process and each `what`.
+pub(super) fn moment(what: &str, at_most: Duration) -> Duration {
+    let digest = keccak256(format!("{} {what}", std::process::id()));
+    at_most * u32::from(digest[0]) / u32::from(u8::MAX)
 }
 
 /// The process that lives now, for the endpoints to kill.

@@ -157,13 +157,11 @@ pub fn plans(recordings: &[Recording], depth: Depth, seed: u64) -> Vec<Plan> {
 /// Every point that was crossed.
 fn points(calls: &Calls) -> Vec<Point> {
     let sides = |boundary: &str| match boundary.starts_with("journal.") {
-        true => &[Side::Before, Side::After][..],
-        false => &Side::ALL[..],
+        true => Side::OF_JOURNAL,
+        false => Side::OF_ENDPOINTS,
     };
     let crossed = calls.iter().flat_map(|(boundary, times)| (1..=*times).map(move |nth| (boundary, nth)));
-    crossed
-        .flat_map(|(boundary, nth)| sides(boundary).iter().map(move |side| Point::new(boundary, nth, *side)))
-        .collect()
+    crossed.flat_map(|(boundary, nth)| sides(boundary).map(|side| Point::new(boundary, nth, side))).collect()
 }
 
 fn plan(setting: Setting, point: Point, seed: u64) -> Plan {
@@ -282,9 +280,9 @@ mod tests {
     fn every_write_and_send_is_a_point_and_some_of_the_rest() {
         let recordings = Setting::ALL.map(recording);
         let default = plans(&recordings, Depth::Default, 1);
-        assert_eq!(default.len(), Setting::ALL.len() * (3 * 2 + 2 * 3 + OTHERS));
+        assert_eq!(default.len(), Setting::ALL.len() * (3 * 3 + 2 * 3 + OTHERS));
         let full = plans(&recordings, Depth::Full, 1);
-        assert_eq!(full.len(), Setting::ALL.len() * (3 * 2 + 2 * 3 + 30 * 3));
+        assert_eq!(full.len(), Setting::ALL.len() * (3 * 3 + 2 * 3 + 30 * 3));
         for plan in &default {
             assert!(full.contains(plan), "{plan}");
         }

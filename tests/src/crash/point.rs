@@ -28,6 +28,8 @@ pub struct Point {
 pub enum Side {
     /// Before anything is written; the request has reached the endpoint, and goes no further.
     Before,
+    /// The journal writes: it has begun to up to 3 ms ago. Endpoints have no such side.
+    Amid,
     /// The chain has the request and has answered, and the answer has not left the endpoint. Journals have no such
     /// side.
     Answered,
@@ -55,11 +57,12 @@ impl Point {
     pub fn kind(&self) -> &'static str {
         match (self.is_of_journal(), self.boundary == SEND, self.side) {
             (true, _, Side::Before) => "before a write of the journal",
-            (true, _, Side::Answered | Side::After) => "after a write of the journal",
-            (false, true, Side::Before) => "before a send",
+            (true, _, Side::Amid | Side::Answered) => "amid a write of the journal",
+            (true, _, Side::After) => "after a write of the journal",
+            (false, true, Side::Before | Side::Amid) => "before a send",
             (false, true, Side::Answered) => "send taken, reply not out",
             (false, true, Side::After) => "after the reply to a send",
-            (false, false, Side::Before) => "before another request",
+            (false, false, Side::Before | Side::Amid) => "before another request",
             (false, false, Side::Answered) => "before another reply",
             (false, false, Side::After) => "after another reply",
         }
@@ -75,12 +78,15 @@ impl Point {
 }
 
 impl Side {
+    /// The sides of a call to the journal.
+    pub(crate) const OF_JOURNAL: [Self; 3] = [Self::Before, Self::Amid, Self::After];
     /// The sides of a call to an endpoint.
-    pub(crate) const ALL: [Self; 3] = [Self::Before, Self::Answered, Self::After];
+    pub(crate) const OF_ENDPOINTS: [Self; 3] = [Self::Before, Self::Answered, Self::After];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Before => "before",
+            Self::Amid => "amid",
             Self::Answered => "answered",
             Self::After => "after",
         }
@@ -100,10 +106,12 @@ impl FromStr for Point {
         let wrong = || format!("`{text}` is no point; one is `journal.append.planned/1/after`");
         let [boundary, nth, side] = text.split('/').collect::<Vec<_>>()[..] else { bail!(wrong()) };
         let nth = nth.parse().ok().filter(|nth| *nth > 0).with_context(wrong)?;
-        let side = Side::ALL.into_iter().find(|known| known.name() == side).with_context(wrong)?;
-        if !boundary.starts_with("journal.") && !boundary.starts_with("rpc.") {
-            bail!(wrong());
-        }
+        let sides = match boundary.split_once('.') {
+            Some(("journal", _)) => Side::OF_JOURNAL,
+            Some(("rpc", _)) => Side::OF_ENDPOINTS,
+            Some(_) | None => bail!(wrong()),
+        };
+        let side = sides.into_iter().find(|known| known.name() == side).with_context(wrong)?;
         Ok(Self::new(boundary, nth, side))
     }
 }
@@ -171,10 +179,10 @@ mod tests {
 
     #[test]
     fn a_point_is_written_as_it_is_read() {
-        for text in ["journal.append.planned/1/after", "rpc.eth_call/12/answered", "journal.*/2/before"] {
+        for text in ["journal.append.planned/1/amid", "rpc.eth_call/12/answered", "journal.*/2/before"] {
             assert_eq!(text.parse::<Point>().expect("it is a point").to_string(), text);
         }
-        for text in ["", "journal.open", "journal.open/0/after", "journal.open/1/behind", "open/1/after"] {
+        for text in ["", "journal.open", "journal.open/0/after", "journal.open/1/answered", "open/1/after"] {
             let error = text.parse::<Point>().expect_err("it is none").to_string();
             assert!(error.contains("journal.append.planned/1/after"), "{error}");
         }
