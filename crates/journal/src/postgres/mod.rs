@@ -26,6 +26,8 @@ mod place;
 )]
 #[path = "../sql/mod.rs"]
 mod sql;
+#[cfg(test)]
+mod tests;
 
 type Result<T, E = JournalError> = std::result::Result<T, E>;
 
@@ -133,6 +135,15 @@ impl PostgresJournal {
         bounded(&self.backend.place, self.patience, work).await
     }
 
+    /// Writes. A connection that was opened while nothing could be written stays as it is: others are opened then.
+    async fn write<T>(&self, work: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let done = self.bounded(work).await;
+        if let Err(JournalError::ReadOnly { .. }) = done {
+            self.backend.writers.forget_idle();
+        }
+        done
+    }
+
     /// Reads, once more where the connection broke: that of a server that has restarted, as a rule.
     async fn read<F, T>(&self, ask: impl Fn() -> F + Send) -> Result<T>
     where
@@ -181,11 +192,11 @@ impl fmt::Debug for PostgresJournal {
 #[async_trait]
 impl Journal for PostgresJournal {
     async fn claim(&self, line: Line, owner: &Owner, ttl: Duration) -> Result<Claiming> {
-        self.bounded(self.backend.claim(line, owner, ttl)).await
+        self.write(self.backend.claim(line, owner, ttl)).await
     }
 
     async fn release(&self, claim: Claim) -> Result<()> {
-        self.bounded(self.backend.release(claim)).await
+        self.write(self.backend.release(claim)).await
     }
 
     async fn holder(&self, line: Line) -> Result<Option<Holder>> {
@@ -197,7 +208,7 @@ impl Journal for PostgresJournal {
         if let Some(stored) = self.load(intent.chain_id, &intent.key).await? {
             return Ok(stored);
         }
-        self.bounded(self.backend.create(intent)).await
+        self.write(self.backend.create(intent)).await
     }
 
     async fn load(&self, chain_id: u64, key: &str) -> Result<Option<Stored>> {
@@ -205,7 +216,7 @@ impl Journal for PostgresJournal {
     }
 
     async fn append(&self, author: Author, intent: IntentId, after: u64, records: &[Record]) -> Result<()> {
-        self.bounded(self.backend.append(author, intent, after, records)).await
+        self.write(self.backend.append(author, intent, after, records)).await
     }
 
     async fn list(&self, query: &Query) -> Result<Vec<Summary>> {
@@ -217,7 +228,7 @@ impl Journal for PostgresJournal {
     }
 
     async fn account_for(&self, line: Line, nonce: u64) -> Result<()> {
-        self.bounded(self.backend.account_for(line, nonce)).await
+        self.write(self.backend.account_for(line, nonce)).await
     }
 
     async fn prune(&self, chain_id: u64, older_than: Duration, limit: u32) -> Result<u32> {
@@ -234,6 +245,6 @@ impl Journal for PostgresJournal {
         if let Some(recorded) = self.genesis(chain_id).await? {
             return Ok(recorded);
         }
-        self.bounded(self.backend.record_genesis(chain_id, hash)).await
+        self.write(self.backend.record_genesis(chain_id, hash)).await
     }
 }

@@ -171,37 +171,41 @@ pub(super) async fn take(
     let step = serde_json::to_string(&step)
         .map_err(|e| JournalError::Backend { journal: place.name(), source: e.into() })?;
     let (chain, account) = (storable_chain(line.chain_id)?, line.account.as_slice());
-    let taken = sqlx::query(
-        "INSERT INTO slots (chain_id, account, nonce, intent, step) VALUES ($1, $2, $3, $4, $5) \
-         ON CONFLICT (chain_id, account, nonce) DO NOTHING",
-    )
-    .bind(chain)
-    .bind(account)
-    .bind(storable_nonce(nonce)?)
-    .bind(intent)
-    .bind(&step)
-    .execute(&mut *connection)
-    .await
-    .map_err(|e| place.failure(e))?;
-    if taken.rows_affected() == 1 {
-        return Ok(());
-    }
+    loop {
+        let taken = sqlx::query(
+            "INSERT INTO slots (chain_id, account, nonce, intent, step) VALUES ($1, $2, $3, $4, $5) \
+             ON CONFLICT (chain_id, account, nonce) DO NOTHING",
+        )
+        .bind(chain)
+        .bind(account)
+        .bind(storable_nonce(nonce)?)
+        .bind(intent)
+        .bind(&step)
+        .execute(&mut *connection)
+        .await
+        .map_err(|e| place.failure(e))?;
+        if taken.rows_affected() == 1 {
+            return Ok(());
+        }
 
-    let (holder, its_step, key): (i64, String, String) = sqlx::query_as(
-        "SELECT s.intent, s.step, i.key FROM slots s JOIN intents i ON i.id = s.intent \
-         WHERE s.chain_id = $1 AND s.account = $2 AND s.nonce = $3",
-    )
-    .bind(chain)
-    .bind(account)
-    .bind(storable_nonce(nonce)?)
-    .fetch_one(connection)
-    .await
-    .map_err(|e| place.failure(e))?;
-    // One more attempt of the step that holds it.
-    if holder == intent && its_step == step {
-        return Ok(());
+        let holder: Option<(i64, String, String)> = sqlx::query_as(
+            "SELECT s.intent, s.step, i.key FROM slots s JOIN intents i ON i.id = s.intent \
+             WHERE s.chain_id = $1 AND s.account = $2 AND s.nonce = $3",
+        )
+        .bind(chain)
+        .bind(account)
+        .bind(storable_nonce(nonce)?)
+        .fetch_optional(&mut *connection)
+        .await
+        .map_err(|e| place.failure(e))?;
+        match holder {
+            // One more attempt of the step that holds it.
+            Some((holder, its_step, _)) if holder == intent && its_step == step => return Ok(()),
+            Some((_, _, key)) => return Err(JournalError::SlotTaken { nonce, key }),
+            // It was freed meanwhile.
+            None => {}
+        }
     }
-    Err(JournalError::SlotTaken { nonce, key })
 }
 
 pub(super) async fn free(

@@ -36,6 +36,8 @@ impl Backend {
         let word = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
         let ended = sqlx::raw_sql(word).execute(&mut *lease).await;
         match (result, ended) {
+            // It may be the connection that may not write, and not the database any more.
+            (Err(error @ JournalError::ReadOnly { .. }), _) => Err(error),
             (result, Ok(_)) => {
                 lease.keep();
                 result
@@ -55,12 +57,15 @@ impl Backend {
     }
 
     async fn open_in(&self, connection: &mut Connection, intent: NewIntent) -> Result<Stored> {
-        match intents::create(&self.place, connection, &intent).await? {
-            Some(created) => Ok(created),
+        loop {
+            if let Some(created) = intents::create(&self.place, connection, &intent).await? {
+                return Ok(created);
+            }
             // Somebody was faster.
-            None => {
-                let stored = intents::load(&self.place, connection, intent.chain_id, &intent.key).await?;
-                stored.ok_or_else(|| self.place.corrupt("an intent is and is not there", None))
+            let stored = intents::load(&self.place, connection, intent.chain_id, &intent.key).await?;
+            // Where it is gone again, it was pruned meanwhile, and its key is free.
+            if let Some(stored) = stored {
+                return Ok(stored);
             }
         }
     }
