@@ -14,6 +14,25 @@ pub(crate) fn ends(records: &[Record]) -> Option<bool> {
     }
 }
 
+/// The longest key, in bytes. PostgreSQL indexes nothing that is longer than a third of its pages.
+const LONGEST_KEY: usize = 1_024;
+
+/// Checks whether journals hold a key: any text of at most 1024 bytes, without the character NUL, which PostgreSQL does
+/// not store.
+///
+/// # Errors
+///
+/// [`JournalError::BadKey`].
+pub fn check_key(key: &str) -> Result<(), JournalError> {
+    if key.len() > LONGEST_KEY {
+        return Err(JournalError::BadKey { what: "is longer than 1024 bytes" });
+    }
+    if key.contains('\0') {
+        return Err(JournalError::BadKey { what: "holds the character NUL" });
+    }
+    Ok(())
+}
+
 /// A number as databases hold it.
 pub(crate) fn storable(what: &'static str, value: u64) -> Result<i64, JournalError> {
     i64::try_from(value).map_err(|_| JournalError::OutOfRange { what, value })

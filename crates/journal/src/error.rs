@@ -61,6 +61,12 @@ pub enum JournalError {
         /// Which intent.
         intent: IntentId,
     },
+    /// A key that journals do not hold.
+    #[error("the intent's key {what}: take another one")]
+    BadKey {
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// A number that journals do not hold.
     #[error("{what} {value} is beyond what a journal holds ({max})", max = i64::MAX)]
     OutOfRange {
@@ -222,6 +228,7 @@ impl JournalError {
             Self::SlotNotHeld { .. }
             | Self::Finished { .. }
             | Self::UnknownIntent { .. }
+            | Self::BadKey { .. }
             | Self::OutOfRange { .. }
             | Self::NoDirectory { .. }
             | Self::Missing { .. }
@@ -251,6 +258,7 @@ impl JournalError {
             | Self::ClaimLost { .. }
             | Self::Finished { .. }
             | Self::UnknownIntent { .. }
+            | Self::BadKey { .. }
             | Self::OutOfRange { .. }
             | Self::NoDirectory { .. }
             | Self::Missing { .. }

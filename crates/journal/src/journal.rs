@@ -68,6 +68,7 @@ pub trait Journal: Send + Sync + fmt::Debug + 'static {
     ///
     /// # Errors
     ///
+    /// [`BadKey`](JournalError::BadKey) where [`check_key`](crate::check_key) gives it;
     /// [`OutOfRange`](JournalError::OutOfRange).
     async fn open(&self, intent: NewIntent) -> Result<Stored, JournalError>;
 

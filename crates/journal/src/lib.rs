@@ -35,6 +35,7 @@ mod shared;
 mod sqlite;
 
 pub use config::PostgresConfig;
+pub use effects::check_key;
 pub use error::{Cause, JournalError};
 pub use journal::{
     Author, Claim, Claiming, Entry, Holder, IntentId, Journal, Line, LineState, NewIntent, Owner, Query,

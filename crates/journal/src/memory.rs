@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::{
     Author, Claim, Claiming, Entry, Holder, IntentId, Journal, JournalError, Line, LineState, NewIntent,
     Owner, Query, State, Stored, Summary, Tombstone,
-    effects::{ends, following, storable_chain, storable_nonce},
+    effects::{check_key, ends, following, storable_chain, storable_nonce},
     journal::{at_millis, millis_now},
 };
 
@@ -69,6 +69,7 @@ impl Journal for MemoryJournal {
     }
 
     async fn open(&self, intent: NewIntent) -> Result<Stored, JournalError> {
+        check_key(&intent.key)?;
         storable_chain(intent.chain_id)?;
         Ok(self.store().open(intent))
     }

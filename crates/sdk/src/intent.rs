@@ -71,7 +71,7 @@ impl IntentBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::KeyConflict`] when the key was used with other content; [`ErrorKind::SignerMissing`];
-    /// [`ErrorKind::Config`] for an empty key or a missing target; [`ErrorKind::Journal`].
+    /// [`ErrorKind::Config`] for a key that is empty or longer than 1024 bytes, or a missing target; [`ErrorKind::Journal`].
     ///
     /// # Cancel safety
     ///
@@ -87,6 +87,9 @@ impl IntentBuilder {
             return Err(Error::config(
                 "an intent's key is empty; name the effect, such as `register:<what>`",
             ));
+        }
+        if let Err(error) = backstay_journal::check_key(&key) {
+            return Err(Error::config(error.to_string()));
         }
         let Some(to) = to else {
             return Err(Error::config(format!(

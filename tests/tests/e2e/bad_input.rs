@@ -482,6 +482,12 @@ async fn an_intent_without_a_key_or_a_target_is_refused() {
     let error = client.intent(" ").to(Address::ZERO, vec![]).send().await.expect_err("it has no key");
     assert_eq!(*error.kind(), ErrorKind::Config);
     says(&error, &["key is empty"]);
+    for (key, why) in [("k".repeat(1_025), "longer than 1024 bytes"), ("a\0".to_owned(), "NUL")] {
+        let error = client.intent(&key).to(Address::ZERO, vec![]).send().await.expect_err("none can be kept");
+        assert_eq!(*error.kind(), ErrorKind::Config);
+        says(&error, &[why]);
+        assert!(client.find_intent(&key).await.expect("the journal reads").is_none());
+    }
     let error = client.intent("pay").send().await.expect_err("it has no target");
     assert_eq!(*error.kind(), ErrorKind::Config);
     says(&error, &["`pay`", "`to` or `call`"]);

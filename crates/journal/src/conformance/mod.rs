@@ -70,6 +70,7 @@ pub async fn run<S: Store>(make: impl AsyncFn() -> S) {
     opening::of_callers_that_race_one_creates(make().await).await;
     opening::a_key_belongs_to_its_chain(make().await).await;
     opening::keys_are_any_text(make().await).await;
+    opening::keys_that_not_every_store_takes_are_refused(make().await).await;
     opening::what_was_never_opened_is_not_there(make().await).await;
     opening::a_store_that_is_opened_again_has_everything(make().await).await;
     opening::the_first_genesis_counts(make().await).await;

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, SystemTime};
 
-use alloy_primitives::{Address, B256, U256};
+use alloy_primitives::{Address, B256, U256, hex, keccak256};
 use backstay_core::tx::{Grant, Record};
 
 use super::{
     ACCOUNT, CHAIN, HERE, Store, append, append_on, content, fenced, finished, intent, open_intents, race,
     records, reload, signed, slots,
 };
-use crate::{Journal, JournalError, Line, NewIntent};
+use crate::{Journal, JournalError, Line, NewIntent, Query};
 
 pub(super) async fn an_intent_is_opened_once(store: impl Store) {
     let journal = store.open().await;
@@ -71,6 +71,23 @@ pub(super) async fn keys_are_any_text(store: impl Store) {
         assert!(journal.open(intent(key)).await.unwrap().created, "{key:?}");
         assert_eq!(reload(&journal, key).await.key, key);
     }
+}
+
+pub(super) async fn keys_that_not_every_store_takes_are_refused(store: impl Store) {
+    let journal = store.open().await;
+    // Not of one letter alone: what can be compressed is shorter in an index.
+    let long: String = (0..1_400_u64).map(|part| hex::encode(&keccak256(part.to_be_bytes())[..1])).collect();
+    let check = async |key: &str| {
+        let opened = journal.open(intent(key)).await;
+        assert!(matches!(opened, Err(JournalError::BadKey { .. })), "{opened:?}");
+        assert_eq!(journal.load(CHAIN, key).await.unwrap(), None);
+        let query = Query { key: Some(key.to_owned()), ..Query::default() };
+        assert_eq!(journal.list(&query).await.unwrap(), []);
+    };
+    check("a\0b").await;
+    check(&long).await;
+    check(&long[..1_025]).await;
+    assert!(journal.open(intent(&long[..1_024])).await.unwrap().created);
 }
 
 pub(super) async fn what_was_never_opened_is_not_there(store: impl Store) {

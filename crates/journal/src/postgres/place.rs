@@ -132,6 +132,7 @@ pub(super) fn is_broken(error: &JournalError) -> bool {
         | JournalError::Finished { .. }
         | JournalError::ClaimLost { .. }
         | JournalError::UnknownIntent { .. }
+        | JournalError::BadKey { .. }
         | JournalError::OutOfRange { .. }
         | JournalError::NoDirectory { .. }
         | JournalError::NotAJournal { .. }

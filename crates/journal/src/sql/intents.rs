@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Author, Claim, Entry, IntentId, JournalError, Line, NewIntent, State, Stored, Tombstone,
-    effects::{ends, following, state_number, state_of, storable_chain},
+    effects::{check_key, ends, following, state_number, state_of, storable_chain},
     envelope::{self, Unreadable},
     journal::{at_millis, millis_now},
 };
@@ -22,7 +22,7 @@ pub(super) async fn load(
     chain_id: u64,
     key: &str,
 ) -> Result<Option<Stored>> {
-    let Ok(chain) = storable_chain(chain_id) else { return Ok(None) };
+    let (Ok(chain), Ok(())) = (storable_chain(chain_id), check_key(key)) else { return Ok(None) };
     let rows: Vec<Row> = sqlx::query_as(
         "SELECT i.id, i.account, i.records, i.tombstone, r.seq, r.at, r.body \
          FROM intents i LEFT JOIN records r ON r.intent = i.id \

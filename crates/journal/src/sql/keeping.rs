@@ -7,7 +7,7 @@ use alloy_primitives::{Address, B256};
 use super::{Connection, Place, Result, dialect, intents, lines};
 use crate::{
     IntentId, JournalError, Line, Query, State, Summary, Tombstone,
-    effects::{following, state_number, state_of, storable_chain},
+    effects::{check_key, following, state_number, state_of, storable_chain},
     envelope,
     journal::{at_millis, millis_now},
 };
@@ -20,6 +20,9 @@ pub(super) async fn list(place: &Place, connection: &mut Connection, query: &Que
         Some(Ok(chain)) => Some(chain),
         None => None,
     };
+    if query.key.as_deref().is_some_and(|key| check_key(key).is_err()) {
+        return Ok(Vec::new());
+    }
     let after = query.after.map_or(0, |id| i64::try_from(id.get()).unwrap_or(i64::MAX));
     let states = if query.states.is_empty() { &State::ALL[..] } else { &query.states };
     // Written out, not bound: so the planner sees which of the partial indexes serves.

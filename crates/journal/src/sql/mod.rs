@@ -19,7 +19,7 @@ use super::{Backend, Connection, Place, dialect};
 use crate::{
     Author, Claim, Claiming, Holder, IntentId, Journal, JournalError, Line, LineState, NewIntent, Owner,
     Query, Stored, Summary,
-    effects::{storable_chain, storable_nonce},
+    effects::{check_key, storable_chain, storable_nonce},
     lane::Guard,
 };
 
@@ -50,6 +50,7 @@ impl Backend {
 
     /// Creates an intent, or returns what somebody else has created meanwhile.
     pub(super) async fn create(&self, intent: NewIntent) -> Result<Stored> {
+        check_key(&intent.key)?;
         storable_chain(intent.chain_id)?;
         let mut lease = self.begin(Guard::Nothing).await?;
         let opened = self.open_in(&mut lease, intent).await;
