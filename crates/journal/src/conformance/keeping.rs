@@ -10,7 +10,7 @@ use backstay_core::{
 
 use super::{
     ACCOUNT, AGES, CHAIN, HERE, Store, append, append_on, content, fenced, finished, intent, open_intents,
-    reload, signed, slots,
+    race, reload, signed, slots,
 };
 use crate::{IntentId, Journal, JournalError, Line, NewIntent, Query, State};
 
@@ -161,6 +161,26 @@ pub(super) async fn a_pruned_nonce_stays_accounted_for(store: impl Store) {
     let line = journal.line(HERE, 0).await.unwrap();
     assert!(line.slots.is_empty());
     assert_eq!(line.accounted, Some(7));
+}
+
+pub(super) async fn those_that_prune_at_once_do_not_wait_for_each_other(store: impl Store) {
+    const EACH: u64 = 21;
+    let journal = store.open().await;
+    let lines = [HERE, Line { account: Address::ZERO, ..HERE }];
+    // Of one account and the other in turns, so that the first half begins with the one, the second with the other.
+    for (line, nonce) in lines.iter().cycle().zip(0..2 * EACH) {
+        let new = NewIntent { account: line.account, ..intent(&format!("intent {nonce}")) };
+        let id = journal.open(new).await.unwrap().id;
+        append_on(&journal, *line, id, 1, &[signed(StepId::Effect, nonce, 1), finished()]).await.unwrap();
+    }
+    let pruned = race(&store, 2, |journal, _| async move {
+        journal.prune(CHAIN, Duration::ZERO, EACH as u32).await.unwrap()
+    });
+    pruned.await;
+    while journal.prune(CHAIN, Duration::ZERO, EACH as u32).await.unwrap() > 0 {}
+    for (line, accounted) in lines.into_iter().zip([2 * EACH - 1, 2 * EACH]) {
+        assert_eq!(journal.line(line, 0).await.unwrap().accounted, Some(accounted));
+    }
 }
 
 fn stopped() -> Record {

@@ -110,6 +110,7 @@ pub async fn run<S: Store>(make: impl AsyncFn() -> S) {
     keeping::what_never_signed_leaves_nothing(make().await).await;
     keeping::pruning_goes_by_age_and_limit(make().await).await;
     keeping::a_pruned_nonce_stays_accounted_for(make().await).await;
+    keeping::those_that_prune_at_once_do_not_wait_for_each_other(make().await).await;
 }
 
 const CHAIN: u64 = 31337;

@@ -80,17 +80,19 @@ pub(super) async fn prune(
     let age = u64::try_from(older_than.as_millis()).unwrap_or(u64::MAX);
     let before = i64::try_from(millis_now().saturating_sub(age)).unwrap_or(i64::MAX);
     let text = dialect::text(
-        "SELECT id, key FROM intents WHERE chain_id = $1 AND changed <= $2 AND (state = 2 OR (state = 1 AND signed = 0)) \
+        "SELECT id, key, account FROM intents WHERE chain_id = $1 AND changed <= $2 AND (state = 2 OR (state = 1 AND signed = 0)) \
          ORDER BY changed, id LIMIT $3 {update}",
     );
-    let old: Vec<(i64, String)> = sqlx::query_as(text)
+    let mut old: Vec<(i64, String, Vec<u8>)> = sqlx::query_as(text)
         .bind(chain)
         .bind(before)
         .bind(i64::from(limit))
         .fetch_all(&mut *connection)
         .await
         .map_err(|e| place.failure(e))?;
-    for (id, key) in &old {
+    // Each locks its account's line until all are done: in one order, so that no two that prune wait for each other.
+    old.sort_by(|(_, _, one), (_, _, other)| one.cmp(other));
+    for (id, key, _) in &old {
         bury(place, connection, chain_id, *id, key).await?;
     }
     Ok(old.len() as u32)
