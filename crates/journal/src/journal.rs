@@ -294,6 +294,8 @@ pub struct Summary {
     pub state: State,
     /// How many records it has, or had before it was pruned.
     pub records: u64,
+    /// Whether anything was ever signed for it.
+    pub signed: bool,
     /// When it was opened, by its opener's clock.
     pub opened: SystemTime,
     /// When its newest record was written, by its writer's clock.

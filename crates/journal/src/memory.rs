@@ -151,6 +151,8 @@ struct Intent {
     entries: Vec<Entry>,
     /// How many there are, or were.
     records: u64,
+    /// Whether anything was ever signed for it.
+    signed: bool,
     opened: SystemTime,
     changed: SystemTime,
     tombstone: Option<Tombstone>,
@@ -200,6 +202,7 @@ impl Store {
             line: Line { chain_id: new.chain_id, account: new.account },
             state: State::Due,
             records: entries.len() as u64,
+            signed: false,
             entries,
             key: new.key,
             opened: at,
@@ -262,6 +265,8 @@ impl Store {
         if let (Some(intent), Some(state)) = (self.intents.get_mut(&id), State::after(records)) {
             intent.entries.extend(entries(records));
             intent.records = intent.entries.len() as u64;
+            intent.signed |=
+                records.iter().any(|record| matches!(record.effect(), Some(RecordEffect::Take { .. })));
             intent.changed = intent.entries.last().map_or(intent.changed, |entry| entry.at);
             intent.state = state;
         }
@@ -322,7 +327,7 @@ impl Store {
         let old = |intent: &&Intent| {
             let ended = match intent.state {
                 State::Finished => true,
-                State::Stopped => !intent.has_signed(),
+                State::Stopped => !intent.signed,
                 State::Due | State::Pruned => false,
             };
             ended && intent.line.chain_id == chain_id && intent.changed <= before
@@ -359,11 +364,6 @@ impl Store {
 }
 
 impl Intent {
-    fn has_signed(&self) -> bool {
-        let signs = |entry: &Entry| matches!(entry.record.effect(), Some(RecordEffect::Take { .. }));
-        self.entries.iter().any(signs)
-    }
-
     fn stored(&self) -> Stored {
         Stored {
             id: self.id,
@@ -384,6 +384,7 @@ impl Intent {
             account: self.line.account,
             state: self.state,
             records: self.records,
+            signed: self.signed,
             opened: self.opened,
             changed: self.changed,
         }

@@ -16,7 +16,7 @@ CREATE TABLE intents (
     UNIQUE (chain_id, key)
 );
 
-CREATE INDEX open_intents ON intents (chain_id, account, id) WHERE state < 2;
+CREATE INDEX open_intents ON intents (chain_id, account, state, id) WHERE state < 2;
 CREATE INDEX prunable_intents ON intents (chain_id, changed, id)
     WHERE (state = 2 OR (state = 1 AND signed = 0));
 

@@ -6,14 +6,20 @@ ALTER TABLE intents ADD COLUMN signed INTEGER NOT NULL DEFAULT 0 CHECK (signed I
 ALTER TABLE intents ADD COLUMN opened INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE intents ADD COLUMN changed INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE intents ADD COLUMN tombstone TEXT;
+-- What is open may have been given up by whoever was told of an error: it has stopped.
 UPDATE intents SET
-    state = CASE WHEN finished = 1 THEN 2 ELSE 0 END,
-    signed = 1,
+    state = CASE WHEN finished = 1 THEN 2 ELSE 1 END,
+    signed = EXISTS (SELECT 1 FROM records WHERE intent = id AND body LIKE '{"v":1,"record":{"signed":%'),
     opened = coalesce((SELECT min(at) FROM records WHERE intent = id), 0),
     changed = coalesce((SELECT max(at) FROM records WHERE intent = id), 0);
+INSERT INTO records (intent, seq, at, body)
+    SELECT id, records + 1, changed, '{"v":1,"record":{"stopped":{"stop":{"why":"an older version left it open, and did '
+        || 'not write down why","retry":"later","delivery":"unknown"}}}}'
+    FROM intents WHERE state = 1;
+UPDATE intents SET records = records + 1 WHERE state = 1;
 ALTER TABLE intents DROP COLUMN finished;
 
-CREATE INDEX open_intents ON intents (chain_id, account, id) WHERE state < 2;
+CREATE INDEX open_intents ON intents (chain_id, account, state, id) WHERE state < 2;
 CREATE INDEX prunable_intents ON intents (chain_id, changed, id)
     WHERE (state = 2 OR (state = 1 AND signed = 0));
 CREATE INDEX slots_of_intents ON slots (intent);

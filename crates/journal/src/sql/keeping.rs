@@ -12,7 +12,7 @@ use crate::{
     journal::{at_millis, millis_now},
 };
 
-type Row = (i64, i64, String, Vec<u8>, i64, i64, i64, i64);
+type Row = (i64, i64, String, Vec<u8>, i64, i64, i64, i64, i64);
 
 pub(super) async fn list(place: &Place, connection: &mut Connection, query: &Query) -> Result<Vec<Summary>> {
     let chain = match query.chain_id.map(storable_chain) {
@@ -29,7 +29,7 @@ pub(super) async fn list(place: &Place, connection: &mut Connection, query: &Que
     let numbers: Vec<String> = states.iter().map(|state| state_number(*state).to_string()).collect();
     let open = states.iter().all(|state| matches!(state, State::Due | State::Stopped));
     let mut text = format!(
-        "SELECT id, chain_id, key, account, state, records, opened, changed FROM intents \
+        "SELECT id, chain_id, key, account, state, records, signed, opened, changed FROM intents \
          WHERE state IN ({}) AND id > $1",
         numbers.join(", ")
     );
@@ -53,7 +53,7 @@ pub(super) async fn list(place: &Place, connection: &mut Connection, query: &Que
         asked = asked.bind(key);
     }
     let rows: Vec<Row> = asked.fetch_all(connection).await.map_err(|e| place.failure(e))?;
-    let summary = |(id, chain_id, key, account, state, records, opened, changed): Row| {
+    let summary = |(id, chain_id, key, account, state, records, signed, opened, changed): Row| {
         let damaged = || place.corrupt(format!("intent {id} cannot be read"), None);
         Ok(Summary {
             id: IntentId::new(id as u64),
@@ -62,6 +62,7 @@ pub(super) async fn list(place: &Place, connection: &mut Connection, query: &Que
             account: Address::try_from(&account[..]).map_err(|_| damaged())?,
             state: state_of(state).ok_or_else(damaged)?,
             records: records as u64,
+            signed: signed != 0,
             opened: at_millis(opened.max(0) as u64),
             changed: at_millis(changed.max(0) as u64),
         })
