@@ -71,8 +71,12 @@ pub struct Runner {
 #[derive(Debug)]
 pub struct Run {
     session: Session,
-    lines: Vec<tokio::sync::OwnedMutexGuard<()>>,
+    /// `None` where it does without them for now.
+    allowances: Option<Held>,
 }
+
+/// Allowances that are held.
+type Held = Vec<tokio::sync::OwnedMutexGuard<()>>;
 
 impl Run {
     /// Its session.
@@ -108,8 +112,15 @@ impl Runner {
     /// [`ErrorKind::Unavailable`] when no endpoint can be pinned.
     pub async fn begin(&self, ledger: &Ledger) -> Result<Run> {
         let begun = Instant::now();
-        let lines = self.hold_allowances(ledger).await;
         let intent = ledger.intent();
+        let allowances = match intent.due() {
+            // Bytes that are out do what they do, whoever holds the allowance; and who holds it may be waiting for their
+            // nonce.
+            Due::Settle { .. } => self.take_allowances(ledger),
+            Due::Prepare { .. } | Due::Check { .. } | Due::Conclude { .. } | Due::Nothing(_) => {
+                Some(self.hold_allowances(ledger).await)
+            }
+        };
         let newest = self.driver.newest_block(intent.account);
         let fence = intent.fence.into_iter().chain(newest).max_by_key(|block| block.number);
         let session = Session::begin(self.driver.endpoints(), fence)?;
@@ -118,7 +129,7 @@ impl Runner {
             let text = format!("waited {:.1} s for other intents that share a grant", waited.as_secs_f64());
             session.note(What::Note { text });
         }
-        Ok(Run { session, lines })
+        Ok(Run { session, allowances })
     }
 
     /// Does what is due until nothing is. A run and a resumed run are the same: both start from the records.
@@ -148,6 +159,9 @@ impl Runner {
                         ledger.append(vec![Record::Abandoned { why: error.to_string() }]).await?;
                         continue;
                     }
+                    if run.allowances.is_none() {
+                        run.allowances = Some(self.hold_allowances(ledger).await);
+                    }
                     match self.driver.prepare(ledger, session, step, &call).await? {
                         Prepared::Signed(_) => fresh = Some(step),
                         Prepared::Failed(failure) => {
@@ -172,31 +186,36 @@ impl Runner {
                 Due::Check { step, check, .. } => self.check(ledger, session, step, &check).await?,
                 Due::Conclude { inclusion, by } => {
                     // What it was allowed is spent: the next may begin.
-                    run.lines.clear();
+                    run.allowances = None;
                     self.conclude(ledger, session, inclusion, by.as_ref()).await?;
                 }
             }
         }
     }
 
-    /// Takes the lines of the allowances that an intent may set, in one order, so that no two wait for each
-    /// other.
-    async fn hold_allowances(&self, ledger: &Ledger) -> Vec<tokio::sync::OwnedMutexGuard<()>> {
+    /// Takes the allowances that an intent may set, in one order, so that no two wait for each other.
+    async fn hold_allowances(&self, ledger: &Ledger) -> Held {
+        let mut held = Vec::new();
+        for line in self.allowances_of(ledger) {
+            held.push(line.lock_owned().await);
+        }
+        held
+    }
+
+    /// Takes them where nobody holds any of them.
+    fn take_allowances(&self, ledger: &Ledger) -> Option<Held> {
+        self.allowances_of(ledger).into_iter().map(|line| line.try_lock_owned().ok()).collect()
+    }
+
+    fn allowances_of(&self, ledger: &Ledger) -> Vec<Arc<tokio::sync::Mutex<()>>> {
         let owner = ledger.intent().account;
         let grants = ledger.intent().grants.iter();
         let wanted: BTreeSet<Allowance> =
             grants.map(|grant| Allowance { owner, token: grant.token, spender: grant.spender }).collect();
-        let lines: Vec<_> = {
-            let mut all = self.allowances.lock().unwrap_or_else(PoisonError::into_inner);
-            // Those that nobody holds or waits for are let go, so that the map stays as small as what runs.
-            all.retain(|_, line| Arc::strong_count(line) > 1);
-            wanted.into_iter().map(|allowance| all.entry(allowance).or_default().clone()).collect()
-        };
-        let mut held = Vec::with_capacity(lines.len());
-        for line in lines {
-            held.push(line.lock_owned().await);
-        }
-        held
+        let mut all = self.allowances.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that nobody holds or waits for are let go, so that the map stays as small as what runs.
+        all.retain(|_, line| Arc::strong_count(line) > 1);
+        wanted.into_iter().map(|allowance| all.entry(allowance).or_default().clone()).collect()
     }
 
     /// Finds a flow that can do something about a failure, and writes its plan down.
