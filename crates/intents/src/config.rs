@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use backstay_core::{
-    Result,
+    Error, Result,
     limits::{Zero, durations},
 };
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 pub struct ClaimsConfig {
     /// How long a claim of an account's line lasts when its process does not extend it: so long the intents of a process
     /// that died wait. It is extended at a third of it. A process that is stopped for longer loses its lines to the
-    /// others, and is refused when it wakes up. Default 6 s: a restart takes about as long.
+    /// others, and is refused when it wakes up. Five times as long, what has stopped while signed bytes were open is left
+    /// alone before it goes on by itself. Default 6 s: a restart takes about as long.
     #[serde(with = "humantime_serde")]
     pub ttl: Duration,
     /// How often the journal is looked at for intents that other processes have opened, and for the outcomes of those
@@ -73,6 +74,11 @@ impl ClaimsConfig {
     ///
     /// A configuration error that names the key.
     pub fn validate(&self) -> Result<()> {
+        if self.name.as_deref().is_some_and(|name| name.contains('\0')) {
+            return Err(Error::config(
+                "`claims.name` holds the character NUL, which is not stored; leave it out",
+            ));
+        }
         durations([("claims.ttl", self.ttl, Zero::Refused), ("claims.poll", self.poll, Zero::Refused)])
     }
 }

@@ -151,22 +151,30 @@ impl Dispatcher {
     /// Dropping it leaves open whether it was written down: submit it again.
     pub async fn submit(&self, new: NewIntent) -> Result<Intent> {
         self.shared.check_open()?;
-        let (key, content, grants) = (new.key.clone(), new.content.clone(), new.grants.clone());
-        let mut stored = self.shared.journal.open(new).await?;
-        must_match(&stored, &content)?;
+        let mut stored = self.open(&new).await?;
         for _ in 0..RACES {
             let wish = match self.shared.fold(&stored)? {
                 None => break,
                 Some(intent) if intent.outcome.is_some() => break,
-                Some(intent) if intent.grants != grants => Record::Granted { grants: grants.clone() },
+                Some(intent) if intent.grants != new.grants => Record::Granted { grants: new.grants.clone() },
                 Some(intent) if intent.stopped.is_some() => Record::Requested,
                 Some(_) => break,
             };
-            stored = self.wish(stored, wish).await?;
+            stored = match self.wish(&stored, wish).await? {
+                Some(read) => read,
+                None => self.open(&new).await?,
+            };
         }
         let intent = Intent::new(self.shared.clone(), &stored, stored.seen());
-        self.shared.asked_for(&key, stored.account);
+        self.shared.asked_for(&new.key, stored.account);
         Ok(intent)
+    }
+
+    /// Writes an intent down, unless one is stored under its key: that one has the same content, or it is an error.
+    async fn open(&self, new: &NewIntent) -> Result<Stored> {
+        let stored = self.shared.journal.open(new.clone()).await?;
+        must_match(&stored, &new.content)?;
+        Ok(stored)
     }
 
     /// A handle for the intent that is stored under a key; `None` where there is none. It does not make it go on.
@@ -202,7 +210,7 @@ impl Dispatcher {
         for summary in open {
             let stored = self.shared.journal.load(self.shared.chain_id, &summary.key).await?;
             let Some(stored) = stored else { continue };
-            handles.push(self.ask_again(stored).await?);
+            handles.extend(self.ask_again(stored).await?);
         }
         Ok(handles)
     }
@@ -232,16 +240,19 @@ impl Dispatcher {
             );
             return Err(Error::new(ErrorKind::SignerMissing { account: Some(account) }, message));
         }
-        self.ask_again(stored).await.map(Some)
+        self.ask_again(stored).await
     }
 
-    /// Makes an intent go on, unless it has ended.
-    async fn ask_again(&self, mut stored: Stored) -> Result<Intent> {
+    /// Makes an intent go on, unless it has ended; `None` where it was pruned meanwhile.
+    async fn ask_again(&self, mut stored: Stored) -> Result<Option<Intent>> {
         let mut ended = true;
         for _ in 0..RACES {
             match self.shared.fold(&stored)? {
                 Some(intent) if intent.stopped.is_some() => {
-                    stored = self.wish(stored, Record::Requested).await?;
+                    match self.wish(&stored, Record::Requested).await? {
+                        Some(read) => stored = read,
+                        None => return Ok(None),
+                    }
                 }
                 Some(intent) => {
                     ended = intent.outcome.is_some();
@@ -254,7 +265,7 @@ impl Dispatcher {
         if !ended {
             self.shared.asked_for(&stored.key, stored.account);
         }
-        Ok(intent)
+        Ok(Some(intent))
     }
 
     /// Removes the records of intents of this chain that ended longer ago than `older_than`, and returns how many there
@@ -283,15 +294,16 @@ impl Dispatcher {
         self.shared.release_all().await
     }
 
-    /// Appends what a caller wants; when the run was faster, the intent is only read again.
-    async fn wish(&self, stored: Stored, wish: Record) -> Result<Stored> {
+    /// Appends what a caller wants; when the run was faster, the intent is only read again. `None` where it had stopped
+    /// for so long that it was pruned meanwhile: its key is free.
+    async fn wish(&self, stored: &Stored, wish: Record) -> Result<Option<Stored>> {
         let journal = &self.shared.journal;
         match journal.append(Author::Caller, stored.id, stored.seen(), &[wish]).await {
             Ok(()) | Err(JournalError::Conflict { .. } | JournalError::Finished { .. }) => {}
+            Err(JournalError::UnknownIntent { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
-        let again = journal.load(self.shared.chain_id, &stored.key).await?;
-        Ok(again.unwrap_or(stored))
+        Ok(journal.load(self.shared.chain_id, &stored.key).await?)
     }
 }
 
@@ -370,7 +382,7 @@ impl Shared {
         work.running.insert(key.to_owned(), running.clone());
         drop(work);
         for handle in handles {
-            handle.set(Some(running.clone()));
+            handle.set(running.clone());
         }
         self.changed.send_replace(());
         true
@@ -385,7 +397,7 @@ impl Shared {
         drop(work);
         // One that begins in between has told it already.
         if let Some(running) = running {
-            slot.set(Some(running));
+            slot.set(running);
         }
         slot
     }
@@ -456,6 +468,11 @@ impl Shared {
             }
         });
         Ok(claimed?)
+    }
+
+    /// The newest claim of a line, while it is not known to be lost.
+    pub(crate) fn claim_of(&self, account: Address) -> Option<Claim> {
+        self.work().lines.get(&account).and_then(|line| line.claim)
     }
 
     /// Releases a line that is held.

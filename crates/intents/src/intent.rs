@@ -14,7 +14,7 @@ use backstay_core::{
 use backstay_journal::{Entry, Stored};
 use backstay_provider::Session;
 use futures::{Stream, stream};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use crate::{
     dispatcher::Shared,
@@ -38,7 +38,20 @@ pub struct Intent {
 pub(crate) struct Slot {
     shared: Weak<Shared>,
     key: String,
-    run: Mutex<Option<Running>>,
+    run: Mutex<Option<Heard>>,
+}
+
+/// A run that a handle was told of.
+struct Heard {
+    run: Running,
+    asked: Asked,
+}
+
+/// Whether the handle has passed on how a run ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    First,
+    Again,
 }
 
 impl Slot {
@@ -46,23 +59,33 @@ impl Slot {
         Self { shared: Arc::downgrade(shared), key: key.to_owned(), run: Mutex::default() }
     }
 
-    pub(crate) fn set(&self, run: Option<Running>) {
-        *self.lock() = run;
+    pub(crate) fn set(&self, run: Running) {
+        *self.lock() = Some(Heard { run, asked: Asked::First });
     }
 
     fn get(&self) -> Option<Running> {
-        self.lock().clone()
+        self.lock().as_ref().map(|heard| heard.run.clone())
+    }
+
+    /// Notes that the end of a run is passed on.
+    fn pass_on(&self, ended: &watch::Receiver<Option<Ended>>) -> Asked {
+        match &mut *self.lock() {
+            Some(heard) if heard.run.ended.same_channel(ended) => {
+                std::mem::replace(&mut heard.asked, Asked::Again)
+            }
+            Some(_) | None => Asked::Again,
+        }
     }
 
     /// Lets go of a run, unless there is another one by now.
     fn let_go(&self, ended: &watch::Receiver<Option<Ended>>) {
         let mut run = self.lock();
-        if run.as_ref().is_some_and(|run| run.ended.same_channel(ended)) {
+        if run.as_ref().is_some_and(|heard| heard.run.ended.same_channel(ended)) {
             *run = None;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Heard>> {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -106,7 +129,6 @@ impl Intent {
     pub async fn outcome(&self) -> Result<Outcome> {
         let mut changes = self.shared.changes();
         loop {
-            changes.mark_unchanged();
             if let Some(mut run) = self.run.get() {
                 // It ends untold where the client is closed.
                 let ended = run.ended.wait_for(Option::is_some).await.map_or(None, |ended| ended.clone());
@@ -116,7 +138,16 @@ impl Intent {
                         self.run.let_go(&run.ended);
                         return Err(error);
                     }
-                    Some(Ended::With(result)) => return result,
+                    Some(Ended::With(Ok(outcome))) => return Ok(outcome),
+                    Some(Ended::With(Err(error))) => match self.run.pass_on(&run.ended) {
+                        Asked::First => return Err(error),
+                        // It may have gone on since, in another process.
+                        Asked::Again => match self.stored().await {
+                            Ok(Told::End(Ok(outcome))) => return Ok(outcome),
+                            Ok(Told::GoesOn(_)) => self.run.let_go(&run.ended),
+                            Ok(Told::End(Err(_))) | Err(_) => return Err(error),
+                        },
+                    },
                     Some(Ended::Elsewhere) | None => self.run.let_go(&run.ended),
                 }
             }
@@ -132,9 +163,21 @@ impl Intent {
             if let Some(trouble) = self.shared.trouble(self.account) {
                 return Err(trouble.with_delivery(delivery));
             }
+            self.rest(&mut changes).await;
+        }
+    }
+
+    /// Waits until it runs here, or cannot, or the journal is to be looked into again: not at each change of another
+    /// intent, of which there may be many.
+    async fn rest(&self, changes: &mut watch::Receiver<()>) {
+        let until = Instant::now() + self.shared.claims.poll;
+        let concerned = || {
+            self.run.get().is_some() || self.shared.is_closed() || self.shared.trouble(self.account).is_some()
+        };
+        while !concerned() {
             tokio::select! {
                 _ = changes.changed() => {}
-                () = tokio::time::sleep(self.shared.claims.poll) => {}
+                () = tokio::time::sleep_until(until) => return,
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use backstay_core::{Error, ErrorKind, Result, tx::FoldError};
-use backstay_journal::{Claim, Claiming, Line, State, Stored};
+use backstay_journal::{Claim, Claiming, Line, State, Stored, Summary};
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{dispatcher::Shared, run};
@@ -12,14 +12,20 @@ use crate::{dispatcher::Shared, run};
 const LEAST_PAUSE: Duration = Duration::from_millis(10);
 /// The longest pause after a fault of the journal.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// How many times `claims.ttl` what has stopped while bytes were open is left alone. What comes after their nonce waits
+/// for them, so they are not left for ever.
+const REST: u32 = 5;
 
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
     line: Line,
     wake: Arc<Notify>,
     held: Option<Held>,
-    /// Whether intents that have stopped are looked through too: at the start, and when the line was gained.
+    /// Whether intents that have stopped are looked through too: at the start, when the line was gained, and now and
+    /// then.
     scan: Scan,
+    /// When they are looked through again.
+    scan_at: Instant,
     /// The faults of the journal that came one soon after another.
     faults: u32,
     /// When the newest of them was; `None` once the journal has worked for a while.
@@ -43,13 +49,14 @@ enum Scan {
 }
 
 impl Keeper {
-    pub(crate) const fn new(shared: Arc<Shared>, line: Line, wake: Arc<Notify>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, line: Line, wake: Arc<Notify>) -> Self {
         Self {
             shared,
             line,
             wake,
             held: None,
             scan: Scan::Everything,
+            scan_at: Instant::now(),
             faults: 0,
             fault_at: None,
             broken: false,
@@ -83,56 +90,95 @@ impl Keeper {
         if self.broken {
             self.give_up();
         }
-        let mut due = self.due(self.scan).await?;
-        if due.is_empty() && self.shared.runs_of(self.line.account) == 0 {
-            self.scan = Scan::Due;
+        if Instant::now() >= self.scan_at {
+            self.scan = Scan::Everything;
+        }
+        let mut open = self.open(self.scan).await?;
+        if open.is_empty() && self.shared.runs_of(self.line.account) == 0 {
+            self.scanned();
             self.release_when_idle().await?;
             return Ok(poll);
         }
-        let claim = match self.hold().await? {
-            Holding::Since(claim) => claim,
-            Holding::Gained(claim) => {
-                due = self.due(Scan::Everything).await?;
-                claim
-            }
+        match self.hold().await? {
+            Holding::Since => {}
+            Holding::Gained => open = self.open(Scan::Everything).await?,
             Holding::Elsewhere(remaining) => return Ok(remaining.clamp(LEAST_PAUSE, poll.max(LEAST_PAUSE))),
-        };
-        self.scan = Scan::Due;
-        for stored in due {
-            run::start(&self.shared, claim, &stored)?;
         }
+        self.scanned();
+        self.start(open).await?;
         let extend_at = self.held.as_ref().map_or_else(Instant::now, |held| held.extend_at);
         Ok(poll.min(extend_at.saturating_duration_since(Instant::now())))
     }
 
-    /// What may be started here.
-    async fn due(&self, scan: Scan) -> Result<Vec<Stored>> {
+    fn scanned(&mut self) {
+        if self.scan == Scan::Everything {
+            self.scan = Scan::Due;
+            self.scan_at = Instant::now() + self.shared.claims.ttl.saturating_mul(REST);
+        }
+    }
+
+    /// What may have to be started here. What is due is not read yet: it may be somebody else's to run.
+    async fn open(&self, scan: Scan) -> Result<Vec<Summary>> {
         let states: &[State] = match scan {
             Scan::Due => &[State::Due],
             Scan::Everything => &[State::Due, State::Stopped],
         };
-        let mut due = Vec::new();
+        let mut open = Vec::new();
         for summary in self.shared.list(self.line.account, states).await? {
             if !self.shared.may_run(&summary) || self.shared.runs(&summary.key) {
                 continue;
             }
-            let stored = self.shared.journal.load(self.line.chain_id, &summary.key).await?;
-            let Some(stored) = stored else { continue };
-            let goes_on = self.shared.fold(&stored)?.is_some_and(|intent| match scan {
-                Scan::Due => intent.outcome.is_none() && intent.stopped.is_none(),
-                Scan::Everything => intent.goes_on(),
-            });
+            let goes_on = match summary.state {
+                State::Due => true,
+                // Nothing is open where nothing was signed, and many may have stopped.
+                State::Stopped if summary.signed => self.to_start(&summary).await?.is_some(),
+                State::Stopped | State::Finished | State::Pruned => false,
+            };
             if goes_on {
-                due.push(stored);
+                open.push(summary);
             }
         }
-        Ok(due)
+        Ok(open)
+    }
+
+    /// An intent with its records, where it goes on.
+    async fn to_start(&self, summary: &Summary) -> Result<Option<Stored>> {
+        let stored = self.shared.journal.load(self.line.chain_id, &summary.key).await?;
+        let Some(stored) = stored else { return Ok(None) };
+        let goes_on = self.shared.fold(&stored)?.is_some_and(|intent| match summary.state {
+            // It may have stopped since.
+            State::Due => intent.outcome.is_none() && intent.stopped.is_none(),
+            State::Stopped => intent.goes_on(),
+            State::Finished | State::Pruned => false,
+        });
+        Ok(goes_on.then_some(stored))
+    }
+
+    /// Starts them: all, or none where one of them cannot be read.
+    async fn start(&mut self, open: Vec<Summary>) -> Result<()> {
+        let mut due = Vec::with_capacity(open.len());
+        for summary in open {
+            // Many take longer to read than a claim lasts.
+            match self.hold().await? {
+                Holding::Since | Holding::Gained => {}
+                Holding::Elsewhere(_) => return Ok(()),
+            }
+            due.extend(self.to_start(&summary).await?);
+        }
+        let Some(claim) = self.held.as_ref().map(|held| held.claim) else { return Ok(()) };
+        for stored in due {
+            run::start(&self.shared, claim, &stored)?;
+        }
+        Ok(())
     }
 
     /// Claims the line, or extends its claim when it is time.
     async fn hold(&mut self) -> Result<Holding> {
-        if let Some(held) = self.held.as_ref().filter(|held| Instant::now() < held.extend_at) {
-            return Ok(Holding::Since(held.claim));
+        // A run may have found out that the line was lost in between.
+        let claim = self.shared.claim_of(self.line.account);
+        let holds = |held: &Held| Instant::now() < held.extend_at && claim == Some(held.claim);
+        if self.held.as_ref().is_some_and(holds) {
+            return Ok(Holding::Since);
         }
         // From before it is asked: the journal's own time begins later.
         let extend_at = Instant::now() + self.shared.claims.ttl / 3;
@@ -140,10 +186,10 @@ impl Keeper {
             Claiming::Held(claim) => {
                 let before = self.held.replace(Held { claim, extend_at }).map(|held| held.claim);
                 if before == Some(claim) {
-                    return Ok(Holding::Since(claim));
+                    return Ok(Holding::Since);
                 }
                 tracing::debug!(account = %self.line.account, token = claim.token, "line gained");
-                Ok(Holding::Gained(claim))
+                Ok(Holding::Gained)
             }
             Claiming::Elsewhere { owner, remaining } => {
                 if self.held.is_some() {
@@ -194,9 +240,9 @@ impl Keeper {
 
 enum Holding {
     /// The line was held before.
-    Since(Claim),
+    Since,
     /// It is held from now on: what happened to its intents meanwhile is not known.
-    Gained(Claim),
+    Gained,
     /// Somebody else holds it, so long at least.
     Elsewhere(Duration),
 }

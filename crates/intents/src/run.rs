@@ -127,8 +127,14 @@ async fn drive(shared: &Shared, claim: Claim, mut ledger: Ledger, shown: &OnceLo
             shared.could_not_write(ledger.line().account, error.clone());
             return Ended::With(Err(error));
         }
-        // It is written down that it stopped, for those who wait in other processes.
-        return match ledger.append(vec![Record::Stopped { stop: Stop::from(&error) }]).await {
+        // It is written down that it stopped, for those who wait in other processes. Where it did before, for the same
+        // reason, and nothing has happened since, that is written down already.
+        let stop = Stop::from(&error);
+        let written = match ledger.intent().stopped.as_ref() == Some(&stop) {
+            true => Ok(()),
+            false => ledger.append(vec![Record::Stopped { stop }]).await,
+        };
+        return match written {
             Ok(()) => {
                 shared.leave(&key, ledger.intent().records);
                 Ended::With(Err(error))
@@ -141,15 +147,24 @@ async fn drive(shared: &Shared, claim: Claim, mut ledger: Ledger, shown: &OnceLo
                         continue;
                     }
                     Ok(None) => Ended::Elsewhere,
-                    Err(_) => Ended::With(Err(error)),
+                    Err(unwritten) => {
+                        not_written(shared, &ledger, unwritten);
+                        Ended::With(Err(error))
+                    }
                 }
             }
             Err(unwritten) => {
-                tracing::warn!(key, error = %unwritten, "why the intent stopped is not written down");
+                not_written(shared, &ledger, unwritten);
                 Ended::With(Err(error))
             }
         };
     }
+}
+
+/// It is still due: the keeper waits before it runs it again.
+fn not_written(shared: &Shared, ledger: &Ledger, unwritten: Error) {
+    tracing::warn!(key = ledger.key(), error = %unwritten, "why the intent stopped is not written down");
+    shared.could_not_write(ledger.line().account, unwritten);
 }
 
 /// Writes down that a run has panicked: it would do so again if it went on by itself.

@@ -8,6 +8,7 @@ mod finding;
 mod following;
 mod retention;
 mod starting;
+mod trouble;
 mod watched;
 
 use std::{path::PathBuf, time::Duration};

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -16,6 +16,7 @@ use backstay::{
         Query, Record, RecordEffect, Stored, Summary,
     },
 };
+use e2e::story::CHAIN_ID;
 use tokio::sync::watch;
 
 use crate::stage::eventually;
@@ -25,6 +26,7 @@ use crate::stage::eventually;
 pub(super) struct Watched {
     inner: Arc<dyn Journal>,
     frozen: Arc<watch::Sender<Frozen>>,
+    trick: Arc<Mutex<Option<Trick>>>,
     counts: Arc<Counts>,
 }
 
@@ -41,8 +43,20 @@ pub(super) enum Frozen {
     Everything,
 }
 
+/// What it does to its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trick {
+    /// It has no room for the record that says why an intent stopped.
+    NoRoomForStops,
+    /// Claims end at once, as where a machine was asleep.
+    ShortClaims,
+    /// What ended or stopped is pruned just before a caller's wish arrives.
+    PrunesBeforeWishes,
+}
+
 #[derive(Debug, Default)]
 struct Counts {
+    loads: Mutex<Vec<String>>,
     lists: AtomicU64,
     claims: AtomicU64,
     waiting: AtomicU64,
@@ -52,7 +66,15 @@ struct Counts {
 impl Watched {
     pub(super) fn over(inner: impl Journal) -> Self {
         let frozen = Arc::new(watch::Sender::new(Frozen::Nothing));
-        Self { inner: Arc::new(inner), frozen, counts: Arc::default() }
+        Self { inner: Arc::new(inner), frozen, trick: Arc::default(), counts: Arc::default() }
+    }
+
+    pub(super) fn plays(&self, trick: Option<Trick>) {
+        *self.trick.lock().unwrap_or_else(PoisonError::into_inner) = trick;
+    }
+
+    fn playing(&self, trick: Trick) -> bool {
+        *self.trick.lock().unwrap_or_else(PoisonError::into_inner) == Some(trick)
     }
 
     pub(super) fn freeze(&self, frozen: Frozen) {
@@ -72,6 +94,11 @@ impl Watched {
     /// How many appends were refused because the line was taken over.
     pub(super) fn refused(&self) -> u64 {
         self.counts.refused.load(Ordering::SeqCst)
+    }
+
+    /// The intents that were read with all their records, by key, each as often as it was.
+    pub(super) fn loads(&self) -> Vec<String> {
+        self.counts.loads.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Waits until work was looked for so many times more.
@@ -104,6 +131,7 @@ impl Journal for Watched {
     async fn claim(&self, line: Line, owner: &Owner, ttl: Duration) -> Result<Claiming, JournalError> {
         self.answers().await;
         self.counts.claims.fetch_add(1, Ordering::SeqCst);
+        let ttl = if self.playing(Trick::ShortClaims) { Duration::from_millis(1) } else { ttl };
         self.inner.claim(line, owner, ttl).await
     }
 
@@ -124,6 +152,7 @@ impl Journal for Watched {
 
     async fn load(&self, chain_id: u64, key: &str) -> Result<Option<Stored>, JournalError> {
         self.answers().await;
+        self.counts.loads.lock().unwrap_or_else(PoisonError::into_inner).push(key.to_owned());
         self.inner.load(chain_id, key).await
     }
 
@@ -134,6 +163,13 @@ impl Journal for Watched {
         after: u64,
         records: &[Record],
     ) -> Result<(), JournalError> {
+        let stops = records.iter().any(|record| matches!(record, Record::Stopped { .. }));
+        if stops && self.playing(Trick::NoRoomForStops) {
+            return Err(JournalError::Full { journal: "the journal".to_owned(), source: "no room".into() });
+        }
+        if author == Author::Caller && self.playing(Trick::PrunesBeforeWishes) {
+            self.inner.prune(CHAIN_ID, Duration::ZERO, 9).await?;
+        }
         let signs = records.iter().any(|record| matches!(record.effect(), Some(RecordEffect::Take { .. })));
         if signs {
             self.frozen.send_if_modified(|now| {
