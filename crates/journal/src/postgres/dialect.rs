@@ -10,3 +10,13 @@ pub(super) fn text(statement: &str) -> SqlStr {
         .replace("{update}", "FOR UPDATE SKIP LOCKED");
     AssertSqlSafe(text).into_sql_str()
 }
+
+/// A statement that counts records and inserts them: each statement is a round trip to the server. `{counts}` is the
+/// update that counts them, with the number of those before as `$2` and their time as `$5`; `{bodies}` the parameter
+/// that lists what they say.
+pub(super) const TOGETHER: Option<&str> = Some(
+    "WITH counted AS ({counts} RETURNING id) \
+     INSERT INTO records (intent, seq, at, body) \
+     SELECT counted.id, $2 + listed.place, $5, listed.body FROM counted, \
+     json_array_elements_text({bodies}::json) WITH ORDINALITY AS listed (body, place)",
+);

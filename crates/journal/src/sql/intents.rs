@@ -6,7 +6,7 @@ use alloy_primitives::Address;
 use backstay_core::tx::{Record, RecordEffect};
 
 use super::{
-    Connection, Place, Result,
+    Connection, Place, Result, dialect,
     lines::{self, Holder},
 };
 use crate::{
@@ -59,7 +59,7 @@ pub(super) async fn create(
     .map_err(|e| place.failure(e))?;
     let Some((id,)) = created else { return Ok(None) };
     for (seq, record) in (1..).zip(&records) {
-        insert(place, connection, id, seq, at, record).await?;
+        insert(place, connection, id, seq, at, sealed(place, record)?).await?;
     }
     let entries = records.into_iter().map(|record| Entry { at: at_millis(at), record }).collect();
     Ok(Some(Stored {
@@ -83,13 +83,16 @@ pub(super) async fn append(
 ) -> Result<()> {
     // One statement checks everything and counts the records; only where it finds something amiss is it asked what.
     let at = millis_now();
-    if !advance(place, connection, author, intent, after, records, at).await? {
+    let bodies = records.iter().map(|record| sealed(place, record)).collect::<Result<Vec<_>>>()?;
+    if !advance(place, connection, author, intent, after, records, at, &bodies).await? {
         return refusal(place, connection, author, intent, after, records).await;
     }
     // Nobody else has appended since it was seen, nor does until this transaction ends.
     let id = intent.get() as i64;
-    for (seq, record) in (after as i64 + 1..).zip(records) {
-        insert(place, connection, id, seq, at, record).await?;
+    for ((seq, record), body) in (after as i64 + 1..).zip(records).zip(bodies) {
+        if dialect::TOGETHER.is_none() {
+            insert(place, connection, id, seq, at, body).await?;
+        }
         // What callers write takes no nonce and frees none.
         let Author::Owner(Claim { line, .. }) = author else { continue };
         let holder = Holder { line, intent: id };
@@ -108,7 +111,9 @@ pub(super) async fn append(
     Ok(())
 }
 
-/// Counts records that are about to be appended; `false` where they cannot be.
+/// Counts records that are about to be appended, and inserts them too where the database does both together; `false`
+/// where they cannot be.
+#[expect(clippy::too_many_arguments, reason = "those of an append, and what it has made of them")]
 async fn advance(
     place: &Place,
     connection: &mut Connection,
@@ -117,10 +122,11 @@ async fn advance(
     after: u64,
     records: &[Record],
     at: u64,
+    bodies: &[String],
 ) -> Result<bool> {
     let (Ok(id), Ok(seen)) = (i64::try_from(intent.get()), i64::try_from(after)) else { return Ok(false) };
     let (Some(state), Some(_)) = (State::after(records), ends(records)) else { return Ok(false) };
-    let text = match author {
+    let counts = match author {
         Author::Owner(_) => {
             "UPDATE intents SET records = records + $3, state = $4, changed = $5, \
              signed = CASE WHEN $6 = 1 THEN 1 ELSE signed END \
@@ -135,7 +141,13 @@ async fn advance(
         Author::Caller => return Ok(false),
     };
     let signs = records.iter().any(|record| matches!(record.effect(), Some(RecordEffect::Take { .. })));
-    let counting = sqlx::query(text)
+    // The bodies come last, as a list in JSON.
+    let text = match (dialect::TOGETHER, author) {
+        (None, _) => counts.to_owned(),
+        (Some(form), Author::Owner(_)) => form.replace("{counts}", counts).replace("{bodies}", "$10"),
+        (Some(form), Author::Caller) => form.replace("{counts}", counts).replace("{bodies}", "$7"),
+    };
+    let counting = sqlx::query(sqlx::AssertSqlSafe(text))
         .bind(id)
         .bind(seen)
         .bind(records.len() as i64)
@@ -151,8 +163,16 @@ async fn advance(
         }
         Author::Caller => counting,
     };
+    let (counting, expected) = match dialect::TOGETHER {
+        None => (counting, 1),
+        Some(_) => {
+            let list = serde_json::to_string(bodies)
+                .map_err(|e| JournalError::Backend { journal: place.name(), source: e.into() })?;
+            (counting.bind(list), records.len() as u64)
+        }
+    };
     let counted = counting.execute(connection).await.map_err(|e| place.failure(e))?;
-    Ok(counted.rows_affected() == 1)
+    Ok(counted.rows_affected() == expected)
 }
 
 /// Why records cannot be appended.
@@ -198,16 +218,18 @@ async fn refusal(
     }
 }
 
+fn sealed(place: &Place, record: &Record) -> Result<String> {
+    envelope::seal(record).map_err(|e| JournalError::Backend { journal: place.name(), source: e.into() })
+}
+
 async fn insert(
     place: &Place,
     connection: &mut Connection,
     intent: i64,
     seq: i64,
     at: u64,
-    record: &Record,
+    body: String,
 ) -> Result<()> {
-    let body = envelope::seal(record)
-        .map_err(|e| JournalError::Backend { journal: place.name(), source: e.into() })?;
     sqlx::query("INSERT INTO records (intent, seq, at, body) VALUES ($1, $2, $3, $4)")
         .bind(intent)
         .bind(seq)

@@ -9,3 +9,6 @@ pub(super) fn text(statement: &str) -> SqlStr {
         statement.replace("{now}", "CAST(unixepoch('subsec') * 1000 AS INTEGER)").replace("{update}", "");
     AssertSqlSafe(text).into_sql_str()
 }
+
+/// A statement that counts records and inserts them: SQLite has none.
+pub(super) const TOGETHER: Option<&str> = None;
