@@ -35,10 +35,8 @@ pub(crate) fn run_all(tools: &Tools, args: &CargoArgs) -> anyhow::Result<()> {
 ///
 /// When they cannot be built or run.
 pub(crate) fn bench(tools: &Tools, json: Option<&Path>) -> anyhow::Result<()> {
-    let mut command = Command::new(cargo());
-    command
-        .args(["run", "--release", "--quiet", "-p", "e2e", "--bin", "bench", "--"])
-        .current_dir(tools.root());
+    let mut command = tools.command(cargo())?;
+    command.args(["run", "--release", "--quiet", "-p", "e2e", "--bin", "bench", "--"]);
     if let Some(path) = json {
         let path = env::current_dir()?.join(path);
         command.arg("--json").arg(path);

@@ -1,9 +1,10 @@
-//! Measures reads beside raw alloy, as ratios in one run: `cargo xtask bench`.
+//! Measures reads beside raw alloy, and journals beside bare databases, as ratios in one run: `cargo xtask bench`.
 //!
 //! Servers in processes of their own answer from memory. The candidates take turns, slice by slice, so that whatever
 //! else the machine does meets all of them; what is told is the median of the ratios within each round.
 
 mod candidate;
+mod journals;
 mod measure;
 mod server;
 
@@ -12,10 +13,12 @@ use std::{fs, path::PathBuf};
 use alloy::providers::DynProvider;
 use anyhow::{Context, bail};
 use backstay::Config;
+use backstay_testkit::Postgres;
 use serde_json::{Value, json};
 
 use crate::{
     candidate::{Candidate, Farm, Hedged},
+    journals::Measured,
     measure::{Slice, Spread, percentile, slice},
 };
 
@@ -36,14 +39,17 @@ fn main() -> anyhow::Result<()> {
     {
         return server::serve(rest.first().context("no fault is named")?);
     }
-    let json = match arguments.as_slice() {
-        [] => None,
-        [flag, path] if flag == "--json" => Some(PathBuf::from(path)),
-        other => bail!("unknown arguments {other:?}; there is --json FILE"),
+    let (only, json) = match arguments.as_slice() {
+        [] => (Only::Everything, None),
+        [flag, path] if flag == "--json" => (Only::Everything, Some(PathBuf::from(path))),
+        [only] if only == "journals" => (Only::Journals, None),
+        other => bail!("unknown arguments {other:?}; there are --json FILE, or journals"),
     };
-    measure::pin_to(1);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let results = runtime.block_on(run())?;
+    // Before this process keeps to one core: its children would, too.
+    let database = runtime.block_on(Postgres::builder().launch())?;
+    measure::pin_to(1);
+    let results = runtime.block_on(run(&database, only))?;
     if let Some(path) = json {
         let text = serde_json::to_string_pretty(&results)? + "\n";
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -51,7 +57,31 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn run() -> anyhow::Result<Value> {
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Only {
+    Everything,
+    Journals,
+}
+
+async fn run(database: &Postgres, only: Only) -> anyhow::Result<Value> {
+    let mut results = match only {
+        Only::Everything => reads().await?,
+        Only::Journals => json!({}),
+    };
+    println!("\n{:52} {:>7} {:>15}", "journals", "ratio", "95 %");
+    let appends = journals::appends(database).await?;
+    let starts = journals::starts(database).await?;
+    for (group, measured) in [("appends", appends), ("starts", starts)] {
+        for Measured { name, ratio: Spread { median, low, high } } in &measured {
+            println!("{name:52} {median:7.3} {:>15}", format!("{low:.3}..{high:.3}"));
+        }
+        results[group] = measured.iter().map(Measured::json).collect();
+    }
+    Ok(results)
+}
+
+async fn reads() -> anyhow::Result<Value> {
     let farm = Farm::start()?;
     let (mut cases, mut pairs, mut tails) = (Vec::new(), Vec::new(), Vec::new());
     println!(
