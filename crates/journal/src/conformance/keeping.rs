@@ -164,21 +164,22 @@ pub(super) async fn a_pruned_nonce_stays_accounted_for(store: impl Store) {
 }
 
 pub(super) async fn those_that_prune_at_once_do_not_wait_for_each_other(store: impl Store) {
-    const EACH: u64 = 21;
+    const EACH: u64 = 24;
     let journal = store.open().await;
-    let lines = [HERE, Line { account: Address::ZERO, ..HERE }];
-    // Of one account and the other in turns, so that the first half begins with the one, the second with the other.
-    for (line, nonce) in lines.iter().cycle().zip(0..2 * EACH) {
+    let (one, other) = (HERE, Line { account: Address::ZERO, ..HERE });
+    // The first half ends with the account that the second begins with, and the second with that of the first.
+    let lines = [vec![one; EACH as usize - 1], vec![other; EACH as usize], vec![one]].concat();
+    for (nonce, line) in (0..).zip(lines) {
         let new = NewIntent { account: line.account, ..intent(&format!("intent {nonce}")) };
         let id = journal.open(new).await.unwrap().id;
-        append_on(&journal, *line, id, 1, &[signed(StepId::Effect, nonce, 1), finished()]).await.unwrap();
+        append_on(&journal, line, id, 1, &[signed(StepId::Effect, nonce, 1), finished()]).await.unwrap();
     }
-    let pruned = race(&store, 2, |journal, _| async move {
-        journal.prune(CHAIN, Duration::ZERO, EACH as u32).await.unwrap()
-    });
-    pruned.await;
+    race(&store, 2, |journal, _| async move {
+        journal.prune(CHAIN, Duration::ZERO, EACH as u32).await.unwrap();
+    })
+    .await;
     while journal.prune(CHAIN, Duration::ZERO, EACH as u32).await.unwrap() > 0 {}
-    for (line, accounted) in lines.into_iter().zip([2 * EACH - 1, 2 * EACH]) {
+    for (line, accounted) in [(one, 2 * EACH), (other, 2 * EACH - 1)] {
         assert_eq!(journal.line(line, 0).await.unwrap().accounted, Some(accounted));
     }
 }
