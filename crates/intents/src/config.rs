@@ -62,8 +62,9 @@ pub enum Resume {
     /// stopped while something that was signed for them was open.
     #[default]
     OnStart,
-    /// When they are sent again under their key, or all together by `resume`. Those that are opened, or asked for
-    /// anywhere, while this client is connected are not left alone.
+    /// When they are sent again under their key, or all together by `resume`. Until then, what comes after a nonce that
+    /// was signed for them waits. Those that are opened, or asked for anywhere, while this client is connected are not
+    /// left alone.
     OnDemand,
 }
 

@@ -107,7 +107,7 @@ async fn drive(shared: &Shared, claim: Claim, mut ledger: Ledger, shown: &OnceLo
             Err(error) => error,
         };
         if *error.kind() == ErrorKind::Superseded {
-            match again(shared, &ledger, claim, error).await {
+            match again(shared, &ledger, claim).await {
                 Ok(Some(read)) => ledger = read,
                 Ok(None) => return Ended::Elsewhere,
                 Err(error) => {
@@ -140,7 +140,7 @@ async fn drive(shared: &Shared, claim: Claim, mut ledger: Ledger, shown: &OnceLo
                 Ended::With(Err(error))
             }
             Err(other) if *other.kind() == ErrorKind::Superseded => {
-                match again(shared, &ledger, claim, other).await {
+                match again(shared, &ledger, claim).await {
                     // It was asked for again meanwhile.
                     Ok(Some(read)) => {
                         ledger = read;
@@ -191,15 +191,20 @@ async fn panicked(shared: &Shared, claim: Claim, key: &str) -> Error {
     error
 }
 
-/// Reads an intent again that somebody else has appended to; `None` where its line is held elsewhere.
-async fn again(shared: &Shared, ledger: &Ledger, claim: Claim, why: Error) -> Result<Option<Ledger>> {
-    let stored = shared.journal.load(ledger.line().chain_id, ledger.key()).await?.ok_or(why)?;
-    let read = Ledger::new(shared.journal.clone(), claim, &stored)?;
+/// Reads an intent again that somebody else has appended to; `None` where its line is held elsewhere, or it was pruned.
+async fn again(shared: &Shared, ledger: &Ledger, claim: Claim) -> Result<Option<Ledger>> {
+    let Some(read) = read(shared, ledger, claim).await? else { return Ok(None) };
     if read.intent().outcome.is_some() {
         return Ok(Some(read));
     }
     let Claiming::Held(claim) = shared.claim(ledger.line()).await? else { return Ok(None) };
     // Once more: the line may have been somebody else's in between.
+    self::read(shared, ledger, claim).await
+}
+
+/// An intent as it is stored now, where its records are.
+async fn read(shared: &Shared, ledger: &Ledger, claim: Claim) -> Result<Option<Ledger>> {
     let stored = shared.journal.load(ledger.line().chain_id, ledger.key()).await?;
+    let stored = stored.filter(|stored| stored.tombstone.is_none());
     stored.map(|stored| Ledger::new(shared.journal.clone(), claim, &stored)).transpose()
 }

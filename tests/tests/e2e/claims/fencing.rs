@@ -43,6 +43,25 @@ async fn a_client_that_slept_while_its_transaction_waited_is_refused_and_follows
 }
 
 #[tokio::test]
+async fn a_client_that_slept_until_its_intent_was_pruned_follows_all_the_same() {
+    let stage = Stage::new().await;
+    let signer = stage.account().await;
+    no_blocks(&stage).await;
+    let (fleet, other_fleet) = (stage.sound().await, stage.sound().await);
+    let (client, watched) = watched_client(&stage, &fleet, &signer).await;
+    let intent = pay(&client, "one").send().await.expect("it is written down");
+    recorded(&watched, "one", |record| matches!(record, Record::Submitted { .. })).await;
+    watched.freeze(Frozen::Everything);
+    let other = connect(&stage, &other_fleet, &signer).await;
+    let same = pay(&other, "one").send().await.expect("it is there");
+    let there = while_mining(&stage, same.outcome()).await.expect("it ends well");
+    watched.holds_an_append().await;
+    assert_eq!(other.prune(std::time::Duration::ZERO).await.expect("it prunes"), 1);
+    watched.thaw();
+    assert_eq!(within(intent.outcome()).await.expect("it is told"), there);
+}
+
+#[tokio::test]
 async fn a_client_that_slept_before_it_could_write_down_what_it_signed_sends_nothing() {
     let stage = Stage::new().await;
     let signer = stage.account().await;
