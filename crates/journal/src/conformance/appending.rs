@@ -57,7 +57,8 @@ pub(super) async fn every_kind_of_record_is_kept(store: impl Store) {
             diagnosis: "needs 5\nhas 0 ✗".to_owned(),
             steps: vec![step, PlanStep { label: String::new(), call, until: None }],
         },
-        Record::Abandoned { why: "not granted".to_owned() },
+        // What a contract says when it reverts is any text.
+        Record::Abandoned { why: "not granted \0 \\u0000 \u{7f}".to_owned() },
         Record::Resumed,
         Record::Requested,
         Record::Stopped {
