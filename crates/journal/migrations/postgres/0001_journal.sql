@@ -1,7 +1,8 @@
 -- Each intent once, by its key on its chain. `records` counts its records: an append that has seen another number is
 -- refused. `state`: 0 due, 1 stopped, 2 finished, 3 pruned. `signed`: whether anything was ever signed for it. `opened`
--- and `changed` are the times of its first and its newest record, in milliseconds since 1970. `tombstone` is what is left
--- after pruning. Ids are never used again.
+-- is the time of its first record, `changed` of the one with which it stopped or ended, in milliseconds since 1970.
+-- `tombstone` is what is left after pruning. Ids are never used again. Each append counts up `records`, which is in no
+-- index: room in each page keeps the new version beside the old one.
 CREATE TABLE intents (
     id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     chain_id BIGINT NOT NULL,
@@ -14,7 +15,7 @@ CREATE TABLE intents (
     changed BIGINT NOT NULL,
     tombstone TEXT,
     UNIQUE (chain_id, key)
-);
+) WITH (fillfactor = 70);
 
 CREATE INDEX open_intents ON intents (chain_id, account, state, id) WHERE state < 2;
 CREATE INDEX prunable_intents ON intents (chain_id, changed, id)

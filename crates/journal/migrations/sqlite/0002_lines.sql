@@ -1,5 +1,5 @@
 -- How far each intent is: 0 due, 1 stopped, 2 finished, 3 pruned. `signed`: whether anything was ever signed for it.
--- `opened` and `changed` are the times of its first and its newest record. `tombstone` is what is left after pruning.
+-- `opened` is the time of its first record, `changed` of the one with which it stopped or ended. `tombstone` is what is left after pruning.
 DROP INDEX unfinished_intents;
 ALTER TABLE intents ADD COLUMN state INTEGER NOT NULL DEFAULT 0 CHECK (state BETWEEN 0 AND 3);
 ALTER TABLE intents ADD COLUMN signed INTEGER NOT NULL DEFAULT 0 CHECK (signed IN (0, 1));

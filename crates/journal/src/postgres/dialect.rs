@@ -11,12 +11,26 @@ pub(super) fn text(statement: &str) -> SqlStr {
     AssertSqlSafe(text).into_sql_str()
 }
 
-/// A statement that counts records and inserts them: each statement is a round trip to the server. `{counts}` is the
-/// update that counts them, with the number of those before as `$2` and their time as `$5`; `{bodies}` the parameter
-/// that lists what they say.
-pub(super) const TOGETHER: Option<&str> = Some(
-    "WITH counted AS ({counts} RETURNING id) \
-     INSERT INTO records (intent, seq, at, body) \
-     SELECT counted.id, $2 + listed.place, $5, listed.body FROM counted, \
-     json_array_elements_text({bodies}::json) WITH ORDINALITY AS listed (body, place)",
+/// Checks, counts and inserts a record of an owner in one statement, since each is a round trip: `$1` the intent, `$2` the
+/// records before, `$3` the state, `$4` the time, `$5` to `$7` chain, account and token, `$8` the body; and how many rows
+/// it says when all of it was done.
+pub(super) const RECORDED: (&str, u64) = (
+    "WITH counted AS ( \
+        UPDATE intents SET records = records + 1, state = $3, changed = CASE WHEN $3 = 0 THEN changed ELSE $4 END \
+        WHERE id = $1 AND records = $2 AND state < 2 AND chain_id = $5 AND account = $6 \
+        AND EXISTS (SELECT 1 FROM lines WHERE chain_id = $5 AND account = $6 AND token = $7) RETURNING id) \
+     INSERT INTO records (intent, seq, at, body) SELECT id, $2 + 1, $4, $8 FROM counted",
+    1,
+);
+
+/// The same for one that takes nonce `$9` for step `$10`.
+pub(super) const SIGNED: (&str, u64) = (
+    "WITH counted AS ( \
+        UPDATE intents SET records = records + 1, state = $3, signed = 1 \
+        WHERE id = $1 AND records = $2 AND state < 2 AND chain_id = $5 AND account = $6 \
+        AND EXISTS (SELECT 1 FROM lines WHERE chain_id = $5 AND account = $6 AND token = $7) RETURNING id), \
+     recorded AS (INSERT INTO records (intent, seq, at, body) SELECT id, $2 + 1, $4, $8 FROM counted) \
+     INSERT INTO slots (chain_id, account, nonce, intent, step) SELECT $5, $6, $9, id, $10 FROM counted \
+     ON CONFLICT (chain_id, account, nonce) DO NOTHING",
+    1,
 );

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Author, Claim, Entry, IntentId, JournalError, Line, NewIntent, State, Stored, Tombstone,
-    effects::{check_key, ends, following, state_number, state_of, storable_chain},
+    effects::{check_key, ends, following, state_number, state_of, storable_chain, storable_nonce},
     envelope::{self, Unreadable},
     journal::{at_millis, millis_now},
 };
@@ -84,15 +84,13 @@ pub(super) async fn append(
     // One statement checks everything and counts the records; only where it finds something amiss is it asked what.
     let at = millis_now();
     let bodies = records.iter().map(|record| sealed(place, record)).collect::<Result<Vec<_>>>()?;
-    if !advance(place, connection, author, intent, after, records, at, &bodies).await? {
+    if !advance(place, connection, author, intent, after, records, at).await? {
         return refusal(place, connection, author, intent, after, records).await;
     }
     // Nobody else has appended since it was seen, nor does until this transaction ends.
     let id = intent.get() as i64;
     for ((seq, record), body) in (after as i64 + 1..).zip(records).zip(bodies) {
-        if dialect::TOGETHER.is_none() {
-            insert(place, connection, id, seq, at, body).await?;
-        }
+        insert(place, connection, id, seq, at, body).await?;
         // What callers write takes no nonce and frees none.
         let Author::Owner(Claim { line, .. }) = author else { continue };
         let holder = Holder { line, intent: id };
@@ -111,9 +109,7 @@ pub(super) async fn append(
     Ok(())
 }
 
-/// Counts records that are about to be appended, and inserts them too where the database does both together; `false`
-/// where they cannot be.
-#[expect(clippy::too_many_arguments, reason = "those of an append, and what it has made of them")]
+/// Counts records that are about to be appended; `false` where they cannot be.
 async fn advance(
     place: &Place,
     connection: &mut Connection,
@@ -122,32 +118,27 @@ async fn advance(
     after: u64,
     records: &[Record],
     at: u64,
-    bodies: &[String],
 ) -> Result<bool> {
     let (Ok(id), Ok(seen)) = (i64::try_from(intent.get()), i64::try_from(after)) else { return Ok(false) };
     let (Some(state), Some(_)) = (State::after(records), ends(records)) else { return Ok(false) };
-    let counts = match author {
+    let text = match author {
         Author::Owner(_) => {
-            "UPDATE intents SET records = records + $3, state = $4, changed = $5, \
+            "UPDATE intents SET records = records + $3, state = $4, \
+             changed = CASE WHEN $4 = 0 THEN changed ELSE $5 END, \
              signed = CASE WHEN $6 = 1 THEN 1 ELSE signed END \
              WHERE id = $1 AND records = $2 AND state < 2 AND chain_id = $7 AND account = $8 \
              AND EXISTS (SELECT 1 FROM lines WHERE chain_id = $7 AND account = $8 AND token = $9)"
         }
         Author::Caller if records.iter().all(Record::is_of_caller) => {
-            "UPDATE intents SET records = records + $3, state = $4, changed = $5, \
+            "UPDATE intents SET records = records + $3, state = $4, \
+             changed = CASE WHEN $4 = 0 THEN changed ELSE $5 END, \
              signed = CASE WHEN $6 = 1 THEN 1 ELSE signed END \
              WHERE id = $1 AND records = $2 AND state < 2"
         }
         Author::Caller => return Ok(false),
     };
     let signs = records.iter().any(|record| matches!(record.effect(), Some(RecordEffect::Take { .. })));
-    // The bodies come last, as a list in JSON.
-    let text = match (dialect::TOGETHER, author) {
-        (None, _) => counts.to_owned(),
-        (Some(form), Author::Owner(_)) => form.replace("{counts}", counts).replace("{bodies}", "$10"),
-        (Some(form), Author::Caller) => form.replace("{counts}", counts).replace("{bodies}", "$7"),
-    };
-    let counting = sqlx::query(sqlx::AssertSqlSafe(text))
+    let counting = sqlx::query(text)
         .bind(id)
         .bind(seen)
         .bind(records.len() as i64)
@@ -163,16 +154,66 @@ async fn advance(
         }
         Author::Caller => counting,
     };
-    let (counting, expected) = match dialect::TOGETHER {
-        None => (counting, 1),
-        Some(_) => {
-            let list = serde_json::to_string(bodies)
-                .map_err(|e| JournalError::Backend { journal: place.name(), source: e.into() })?;
-            (counting.bind(list), records.len() as u64)
-        }
-    };
     let counted = counting.execute(connection).await.map_err(|e| place.failure(e))?;
-    Ok(counted.rows_affected() == expected)
+    Ok(counted.rows_affected() == 1)
+}
+
+/// One record of the owner of a line, which mostly it is: what checks, counts and inserts it is one statement then.
+pub(super) struct One<'a> {
+    claim: Claim,
+    record: &'a Record,
+    /// The nonce that it takes, and its step as it is stored.
+    slot: Option<(i64, String)>,
+}
+
+impl<'a> One<'a> {
+    /// The record, where it is one whose effect that statement has.
+    pub(super) fn of(author: Author, records: &'a [Record]) -> Option<Self> {
+        let (Author::Owner(claim), [record]) = (author, records) else { return None };
+        let slot = match record.effect() {
+            None | Some(RecordEffect::Finish) => None,
+            Some(RecordEffect::Take { nonce, step }) => {
+                Some((storable_nonce(nonce).ok()?, serde_json::to_string(&step).ok()?))
+            }
+            Some(RecordEffect::Release { .. } | RecordEffect::Lose { .. }) => return None,
+        };
+        Some(Self { claim, record, slot })
+    }
+
+    /// Appends it; `false` where anything was amiss: then half of it may be done, to be rolled back, and the other way
+    /// of appending finds out what it was.
+    pub(super) async fn append(
+        self,
+        place: &Place,
+        connection: &mut Connection,
+        intent: IntentId,
+        after: u64,
+    ) -> Result<bool> {
+        let Self { claim: Claim { line, token }, record, slot } = self;
+        let (Ok(id), Ok(seen)) = (i64::try_from(intent.get()), i64::try_from(after)) else {
+            return Ok(false);
+        };
+        let (Ok(chain), Ok(token)) = (storable_chain(line.chain_id), i64::try_from(token)) else {
+            return Ok(false);
+        };
+        let Some(state) = State::after(std::slice::from_ref(record)) else { return Ok(false) };
+        let (text, rows) = if slot.is_some() { dialect::SIGNED } else { dialect::RECORDED };
+        let appending = sqlx::query(text)
+            .bind(id)
+            .bind(seen)
+            .bind(state_number(state))
+            .bind(millis_now() as i64)
+            .bind(chain)
+            .bind(line.account.to_vec())
+            .bind(token)
+            .bind(sealed(place, record)?);
+        let appending = match slot {
+            Some((nonce, step)) => appending.bind(nonce).bind(step),
+            None => appending,
+        };
+        let appended = appending.execute(connection).await.map_err(|e| place.failure(e))?;
+        Ok(appended.rows_affected() == rows)
+    }
 }
 
 /// Why records cannot be appended.

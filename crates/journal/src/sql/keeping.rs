@@ -29,7 +29,9 @@ pub(super) async fn list(place: &Place, connection: &mut Connection, query: &Que
     let numbers: Vec<String> = states.iter().map(|state| state_number(*state).to_string()).collect();
     let open = states.iter().all(|state| matches!(state, State::Due | State::Stopped));
     let mut text = format!(
-        "SELECT id, chain_id, key, account, state, records, signed, opened, changed FROM intents \
+        "SELECT id, chain_id, key, account, state, records, signed, opened, coalesce( \
+             (SELECT at FROM records WHERE intent = intents.id ORDER BY seq DESC LIMIT 1), changed) \
+         FROM intents \
          WHERE state IN ({}) AND id > $1",
         numbers.join(", ")
     );

@@ -27,6 +27,8 @@ mod intents;
 mod keeping;
 mod lines;
 
+use intents::One;
+
 type Result<T, E = JournalError> = std::result::Result<T, E>;
 type Lease<'a> = crate::lane::Lease<'a, Connection>;
 
@@ -115,6 +117,18 @@ impl Journal for Backend {
             Author::Caller => Guard::Nothing,
         };
         let mut lease = self.begin(guard).await?;
+        if let Some(one) = One::of(author, records) {
+            match one.append(&self.place, &mut lease, intent, after).await {
+                Ok(true) => return self.end(lease, Ok(())).await,
+                Ok(false) => {
+                    let undone = sqlx::raw_sql("ROLLBACK").execute(&mut *lease).await;
+                    undone.map_err(|e| self.place.failure(e))?;
+                    lease.keep();
+                    lease = self.begin(guard).await?;
+                }
+                Err(error) => return self.end(lease, Err(error)).await,
+            }
+        }
         let appended = intents::append(&self.place, &mut lease, author, intent, after, records).await;
         self.end(lease, appended).await
     }
