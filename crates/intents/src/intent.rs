@@ -17,8 +17,8 @@ use futures::{Stream, stream};
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    dispatcher::Shared,
     run::{Ended, Running},
+    shared::Shared,
 };
 
 /// A handle to an intent: wherever it runs, here or in another process, and also when it has ended. Cheap to clone;

@@ -6,7 +6,7 @@ use backstay_core::{Error, ErrorKind, Result, tx::FoldError};
 use backstay_journal::{Claim, Claiming, Line, State, Stored, Summary};
 use tokio::{sync::Notify, time::Instant};
 
-use crate::{dispatcher::Shared, run};
+use crate::{run, shared::Shared};
 
 /// The shortest pause while somebody else holds the line.
 const LEAST_PAUSE: Duration = Duration::from_millis(10);

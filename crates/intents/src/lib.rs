@@ -11,6 +11,7 @@ mod intent;
 mod keeper;
 mod retention;
 mod run;
+mod shared;
 
 pub use config::{ClaimsConfig, Resume, RetentionConfig};
 pub use dispatcher::Dispatcher;

@@ -16,7 +16,7 @@ use backstay_tx::Ledger;
 use futures::FutureExt as _;
 use tokio::sync::watch;
 
-use crate::dispatcher::Shared;
+use crate::shared::Shared;
 
 /// A run of an intent in this process.
 #[derive(Clone)]
