@@ -271,6 +271,47 @@ impl Error {
         }
     }
 
+    /// Whether it passes by itself: it says of the endpoints that they cannot be asked now, are behind or ask us to wait,
+    /// and nothing of what was asked. A recovery that failed for such a cause is one, too.
+    pub fn passes(&self) -> bool {
+        if self.0.retry != Retry::Later {
+            return false;
+        }
+        match &self.0.kind {
+            ErrorKind::Unavailable
+            | ErrorKind::Timeout
+            | ErrorKind::RateLimited
+            | ErrorKind::NotYet { .. }
+            | ErrorKind::SessionLost { .. } => true,
+            // A flow says what it could not do, and keeps the cause (F3).
+            ErrorKind::Recovery => {
+                let causes = std::iter::successors(self.source(), |&cause| cause.source());
+                causes.filter_map(|cause| cause.downcast_ref::<Self>()).any(Self::passes)
+            }
+            ErrorKind::Config
+            | ErrorKind::WrongChain
+            | ErrorKind::IdentityAmbiguous { .. }
+            | ErrorKind::Unsupported
+            | ErrorKind::Pruned { .. }
+            | ErrorKind::Invalid
+            | ErrorKind::Reverted(_)
+            | ErrorKind::TxRefused(_)
+            | ErrorKind::UnfencedMethod { .. }
+            | ErrorKind::Contradiction
+            | ErrorKind::NotGranted { .. }
+            | ErrorKind::KeyConflict { .. }
+            | ErrorKind::SignerMissing { .. }
+            | ErrorKind::NoContractCode { .. }
+            | ErrorKind::InsufficientFunds { .. }
+            | ErrorKind::ManagedAccount { .. }
+            | ErrorKind::ChainAhead { .. }
+            | ErrorKind::Journal
+            | ErrorKind::Superseded
+            | ErrorKind::Stopped
+            | ErrorKind::Closed => false,
+        }
+    }
+
     /// The same error with another retry axis.
     #[must_use]
     pub fn with_retry(mut self, retry: Retry) -> Self {
@@ -339,5 +380,26 @@ impl fmt::Debug for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_ref().map(|source| source.as_ref() as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_endpoints_cannot_do_now_passes_also_as_the_cause_of_a_recovery_that_failed() {
+        let later = |kind| Error::new(kind, "").with_retry(Retry::Later);
+        let unavailable = later(ErrorKind::Unavailable);
+        assert!(unavailable.passes());
+        assert!(!Error::new(ErrorKind::Unavailable, "").passes(), "asking again does not help");
+        let (account, balance, needed) = (Address::ZERO, U256::ZERO, U256::ONE);
+        let poor = later(ErrorKind::InsufficientFunds { account, balance, needed });
+        assert!(!poor.passes(), "somebody has to fund it");
+        let failed = |cause: Error| later(ErrorKind::Recovery).with_source(cause);
+        assert!(failed(unavailable.clone()).passes());
+        assert!(failed(failed(unavailable)).passes());
+        assert!(!failed(poor).passes());
+        assert!(!later(ErrorKind::Recovery).passes());
     }
 }

@@ -17,6 +17,7 @@ use backstay_recovery::Runner;
 
 use crate::{
     ClaimsConfig, Intent, Resume, RetentionConfig,
+    intent::Caller,
     keeper::Keeper,
     retention,
     shared::{Shared, Tasks},
@@ -103,7 +104,7 @@ impl Dispatcher {
                 None => self.open(&new).await?,
             };
         }
-        let intent = Intent::new(self.shared.clone(), &stored, stored.seen());
+        let intent = Intent::new(self.shared.clone(), &stored, stored.seen(), Caller::Asks);
         self.shared.asked_for(&new.key, stored.account);
         Ok(intent)
     }
@@ -123,7 +124,7 @@ impl Dispatcher {
     pub async fn find(&self, key: &str) -> Result<Option<Intent>> {
         let stored = self.shared.journal.load(self.shared.chain_id, key).await?;
         // A stop that is there already is told.
-        Ok(stored.map(|stored| Intent::new(self.shared.clone(), &stored, 0)))
+        Ok(stored.map(|stored| Intent::new(self.shared.clone(), &stored, 0, Caller::Looks)))
     }
 
     /// Makes every intent of this dispatcher's accounts go on that has not ended, also those that have stopped, and
@@ -198,7 +199,7 @@ impl Dispatcher {
                 None => break,
             }
         }
-        let intent = Intent::new(self.shared.clone(), &stored, stored.seen());
+        let intent = Intent::new(self.shared.clone(), &stored, stored.seen(), Caller::Asks);
         if !ended {
             self.shared.asked_for(&stored.key, stored.account);
         }

@@ -41,6 +41,15 @@ pub(crate) struct Slot {
     run: Mutex<Option<Heard>>,
 }
 
+/// What a handle is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// The intent was sent or resumed with it: whatever ends a run is told.
+    Asks,
+    /// The intent was looked for.
+    Looks,
+}
+
 /// A run that a handle was told of.
 struct Heard {
     run: Running,
@@ -99,8 +108,8 @@ impl Drop for Slot {
 }
 
 impl Intent {
-    pub(crate) fn new(shared: Arc<Shared>, stored: &Stored, seen: u64) -> Self {
-        let run = shared.handle(&stored.key);
+    pub(crate) fn new(shared: Arc<Shared>, stored: &Stored, seen: u64, caller: Caller) -> Self {
+        let run = shared.handle(&stored.key, caller);
         Self { shared, key: stored.key.clone(), account: stored.account, seen, run }
     }
 
@@ -121,7 +130,8 @@ impl Intent {
     /// What stopped it; [`Error::delivery`] says what may have happened on chain. It stays open, and goes on when it is
     /// sent again under its key. Where it ran in another process, the kind is [`ErrorKind::Stopped`].
     /// [`ErrorKind::Journal`] when the journal cannot be read or written: it goes on by itself when that works again.
-    /// [`ErrorKind::Closed`] when the client is dropped meanwhile.
+    /// [`ErrorKind::Closed`] when the client is dropped meanwhile. That the endpoints cannot serve it, before anything is
+    /// signed, is told where it was sent or resumed; a handle that was found waits on, since it goes on by itself.
     ///
     /// # Cancel safety
     ///
@@ -148,7 +158,7 @@ impl Intent {
                             Ok(Told::End(Err(_))) | Err(_) => return Err(error),
                         },
                     },
-                    Some(Ended::Elsewhere) | None => self.run.let_go(&run.ended),
+                    Some(Ended::Elsewhere | Ended::Resting { .. }) | None => self.run.let_go(&run.ended),
                 }
             }
             // What cannot be read may have been sent.

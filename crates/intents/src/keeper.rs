@@ -233,8 +233,7 @@ impl Keeper {
         if before.is_none_or(|before| before.to_string() != text) {
             tracing::error!(account = %self.line.account, error = text, "nothing can be sent");
         }
-        let doubled = 1_u32.checked_shl(self.faults.min(16) - 1).unwrap_or(u32::MAX);
-        self.shared.claims.poll.saturating_mul(doubled).min(LONGEST_PAUSE)
+        doubled(self.shared.claims.poll, self.faults).min(LONGEST_PAUSE)
     }
 }
 
@@ -245,6 +244,11 @@ enum Holding {
     Gained,
     /// Somebody else holds it, so long at least.
     Elsewhere(Duration),
+}
+
+/// A pause that doubles with each time in a row, from the first one on.
+pub(crate) fn doubled(first: Duration, times: u32) -> Duration {
+    first.saturating_mul(1 << times.saturating_sub(1).min(16))
 }
 
 /// Records that do not add up.

@@ -33,6 +33,8 @@ pub(crate) enum Ended {
     With(Result<Outcome>),
     /// The line was taken over: it goes on in another process.
     Elsewhere,
+    /// The endpoints could not serve it, so many times in a row: it is run again by itself.
+    Resting { error: Error, times: u32 },
 }
 
 /// Starts a run, unless the intent runs already.
@@ -61,6 +63,12 @@ pub(crate) fn start(shared: &Arc<Shared>, claim: Claim, stored: &Stored) -> Resu
             Ended::With(Ok(outcome)) => tracing::info!(key = leaving.key, ?outcome, "intent ended"),
             Ended::With(Err(error)) => tracing::warn!(key = leaving.key, %error, "intent stopped"),
             Ended::Elsewhere => tracing::info!(key = leaving.key, "intent goes on in another process"),
+            Ended::Resting { error, times: 1 } => {
+                tracing::warn!(key = leaving.key, %error, "intent rests until the endpoints serve it");
+            }
+            Ended::Resting { error, times } => {
+                tracing::debug!(key = leaving.key, %error, times, "intent rests on");
+            }
         }
         // Nobody may be listening any more.
         let _ = tell.send(Some(ended));
@@ -126,6 +134,13 @@ async fn drive(shared: &Shared, claim: Claim, mut ledger: Ledger, shown: &OnceLo
             // It cannot be written down, and is not over: it goes on when the journal does.
             shared.could_not_write(ledger.line().account, error.clone());
             return Ended::With(Err(error));
+        }
+        // Nobody gives it up who was not told: it was interrupted, or its caller has gone. Open bytes go on anyway.
+        if error.passes()
+            && !ledger.intent().may_be_sent()
+            && let Some(times) = shared.rest(&key, ledger.intent().records)
+        {
+            return Ended::Resting { error, times };
         }
         // It is written down that it stopped, for those who wait in other processes. Where it did before, for the same
         // reason, and nothing has happened since, that is written down already.

@@ -13,12 +13,21 @@ use backstay_recovery::Runner;
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
+    time::Instant,
 };
 
-use crate::{ClaimsConfig, Resume, intent::Slot, keeper::damaged, run::Running};
+use crate::{
+    ClaimsConfig, Resume,
+    intent::{Caller, Slot},
+    keeper::{damaged, doubled},
+    run::Running,
+};
 
 /// How long a line is claimed for only to be released.
 const BRIEFLY: Duration = Duration::from_millis(1);
+
+/// The longest rest of an intent that the endpoints cannot serve. The first one is `claims.poll`.
+const LONGEST_REST: Duration = Duration::from_secs(30);
 
 /// What the tasks and the handles share.
 pub(crate) struct Shared {
@@ -39,10 +48,12 @@ struct Work {
     /// The intents that run here, by key.
     running: HashMap<String, Running>,
     /// The handles that are waiting, by key: each is told of every run that begins.
-    handles: HashMap<String, Vec<Weak<Slot>>>,
+    handles: HashMap<String, Vec<(Weak<Slot>, Caller)>>,
     /// With [`Resume::OnDemand`], the intents that wait to be asked for, each with how many records it had: those that
     /// were open when this client was connected, and those that have stopped since.
     left: HashMap<String, u64>,
+    /// The intents that wait until the endpoints may serve them again, and those that have waited for that just now.
+    resting: HashMap<String, Rest>,
     lines: HashMap<Address, LineWork>,
     closed: bool,
 }
@@ -59,6 +70,16 @@ struct LineWork {
     trouble: Option<Error>,
     /// Why a run could not write something down, until the keeper has heard of it.
     unwritten: Option<Error>,
+}
+
+/// A rest of an intent.
+#[derive(Clone, Copy)]
+struct Rest {
+    until: Instant,
+    /// How many there were in a row.
+    times: u32,
+    /// How many records it had: once it has more, somebody has gone on with it.
+    records: u64,
 }
 
 /// The tasks of a dispatcher: they end with it. `None` once they were told to: none begins after that.
@@ -132,7 +153,8 @@ impl Shared {
         if work.running.contains_key(key) {
             return false;
         }
-        let handles: Vec<_> = work.handles.get(key).into_iter().flatten().filter_map(Weak::upgrade).collect();
+        let handles = work.handles.get(key).into_iter().flatten();
+        let handles: Vec<_> = handles.filter_map(|(handle, _)| handle.upgrade()).collect();
         work.running.insert(key.to_owned(), running.clone());
         drop(work);
         for handle in handles {
@@ -143,10 +165,10 @@ impl Shared {
     }
 
     /// A new handle: it knows the run that is under way, and is told of those that begin.
-    pub(crate) fn handle(self: &Arc<Self>, key: &str) -> Arc<Slot> {
+    pub(crate) fn handle(self: &Arc<Self>, key: &str, caller: Caller) -> Arc<Slot> {
         let slot = Arc::new(Slot::new(self, key));
         let mut work = self.work();
-        work.handles.entry(key.to_owned()).or_default().push(Arc::downgrade(&slot));
+        work.handles.entry(key.to_owned()).or_default().push((Arc::downgrade(&slot), caller));
         let running = work.running.get(key).filter(|running| running.ended.borrow().is_none()).cloned();
         drop(work);
         // One that begins in between has told it already.
@@ -160,7 +182,7 @@ impl Shared {
     pub(crate) fn clear_handles(&self, key: &str) {
         let mut work = self.work();
         if let Some(handles) = work.handles.get_mut(key) {
-            handles.retain(|handle| handle.strong_count() > 0);
+            handles.retain(|(handle, _)| handle.strong_count() > 0);
             if handles.is_empty() {
                 work.handles.remove(key);
             }
@@ -178,20 +200,47 @@ impl Shared {
         self.changed.send_replace(());
     }
 
-    /// Whether an intent may be run here. One that was left alone may once anybody has gone on with it.
+    /// Whether an intent may be run here now. One that was left alone, or rests, may once anybody has gone on with it.
     pub(crate) fn may_run(&self, summary: &Summary) -> bool {
-        self.work().left.get(&summary.key).is_none_or(|records| summary.records > *records)
+        let work = self.work();
+        let left = work.left.get(&summary.key).is_some_and(|records| summary.records <= *records);
+        let rests = work
+            .resting
+            .get(&summary.key)
+            .is_some_and(|rest| summary.records <= rest.records && Instant::now() < rest.until);
+        !left && !rests
+    }
+
+    /// Lets an intent rest that the endpoints cannot serve now, and returns how many times that was in a row; `None` where
+    /// somebody here has asked for it: that one is to be told.
+    pub(crate) fn rest(&self, key: &str, records: u64) -> Option<u32> {
+        let mut work = self.work();
+        let asks =
+            |(handle, caller): &(Weak<Slot>, Caller)| *caller == Caller::Asks && handle.strong_count() > 0;
+        if work.handles.get(key).into_iter().flatten().any(asks) {
+            return None;
+        }
+        let now = Instant::now();
+        let times = work.resting.get(key).map_or(0, |rest| rest.times).saturating_add(1);
+        // Those that went on long ago, here or elsewhere, are let go, so that the map stays as small as what rests.
+        let Work { resting, running, .. } = &mut *work;
+        resting.retain(|key, rest| running.contains_key(key) || now < rest.until + LONGEST_REST);
+        let until = now + doubled(self.claims.poll, times).min(LONGEST_REST);
+        resting.insert(key.to_owned(), Rest { until, times, records });
+        Some(times)
     }
 
     /// Notes that an intent was asked for here, and tells the keeper of its account.
     pub(crate) fn asked_for(&self, key: &str, account: Address) {
-        self.work().left.remove(key);
+        self.forget(key);
         self.wake(account);
     }
 
-    /// Notes that an intent has ended.
+    /// Forgets that an intent was left alone, or rests: it has ended, or was asked for.
     pub(crate) fn forget(&self, key: &str) {
-        self.work().left.remove(key);
+        let mut work = self.work();
+        work.left.remove(key);
+        work.resting.remove(key);
     }
 
     /// Notes that an intent has stopped, with so many records: it is left alone until it is asked for, where that is

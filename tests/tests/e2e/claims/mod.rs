@@ -6,6 +6,7 @@ mod external;
 mod fencing;
 mod finding;
 mod following;
+mod resting;
 mod retention;
 mod starting;
 mod trouble;
