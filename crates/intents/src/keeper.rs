@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use backstay_core::{Error, ErrorKind, Result, tx::FoldError};
+use backstay_core::{
+    Error, ErrorKind, Result,
+    tx::{FoldError, Record},
+};
 use backstay_journal::{Claim, Claiming, Line, State, Stored, Summary};
 use tokio::{sync::Notify, time::Instant};
 
@@ -166,6 +169,8 @@ impl Keeper {
             due.extend(self.to_start(&summary).await?);
         }
         let Some(claim) = self.held.as_ref().map(|held| held.claim) else { return Ok(()) };
+        // What was signed for comes first: its allowances are reserved before anybody else can count on them.
+        due.sort_by_key(|stored| !stored.records().any(|record| matches!(record, Record::Signed { .. })));
         for stored in due {
             run::start(&self.shared, claim, &stored)?;
         }

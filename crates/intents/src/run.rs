@@ -12,6 +12,7 @@ use backstay_core::{
 };
 use backstay_journal::{Author, Claim, Claiming, Stored};
 use backstay_provider::Session;
+use backstay_recovery::Hold;
 use backstay_tx::Ledger;
 use futures::FutureExt as _;
 use tokio::sync::watch;
@@ -44,6 +45,7 @@ pub(crate) enum Ended {
 /// When its records do not add up.
 pub(crate) fn start(shared: &Arc<Shared>, claim: Claim, stored: &Stored) -> Result<()> {
     let ledger = Ledger::new(shared.journal.clone(), claim, stored)?;
+    let hold = shared.runner.reserve(ledger.intent());
     let Some(tasks) = shared.tasks() else { return Ok(()) };
     let (tell, ended) = watch::channel(None);
     let running = Running { account: stored.account, ended, session: Arc::default() };
@@ -54,7 +56,7 @@ pub(crate) fn start(shared: &Arc<Shared>, claim: Claim, stored: &Stored) -> Resu
     let leaving = Leaving { shared: shared.clone(), key: stored.key.clone() };
     tasks.spawn(async move {
         let shared = &leaving.shared;
-        let driven = AssertUnwindSafe(drive(shared, claim, ledger, &session)).catch_unwind().await;
+        let driven = AssertUnwindSafe(drive(shared, claim, ledger, hold, &session)).catch_unwind().await;
         let ended = match driven {
             Ok(ended) => ended,
             Err(_) => Ended::With(Err(panicked(shared, claim, &leaving.key).await)),
@@ -92,18 +94,27 @@ impl Drop for Leaving {
 
 /// Runs an intent to its end. When somebody else has appended to it, it is read again and goes on, as long as the line
 /// is held here.
-async fn drive(shared: &Shared, claim: Claim, mut ledger: Ledger, shown: &OnceLock<Session>) -> Ended {
+async fn drive(
+    shared: &Shared,
+    claim: Claim,
+    mut ledger: Ledger,
+    mut hold: Hold,
+    shown: &OnceLock<Session>,
+) -> Ended {
     let key = ledger.key().to_owned();
     loop {
         if let Some(outcome) = &ledger.intent().outcome {
             shared.forget(&key);
             return Ended::With(Ok(outcome.clone()));
         }
-        let result = match shared.runner.begin(&ledger).await {
+        let result = match shared.runner.begin(&ledger, std::mem::take(&mut hold)).await {
             Ok(mut run) => {
                 // The trail that the handle shows is the first run's; others are rare, and go on from there.
                 shown.get_or_init(|| run.session().clone());
-                shared.runner.run(&mut ledger, &mut run).await
+                let result = shared.runner.run(&mut ledger, &mut run).await;
+                // What it has approved stays its own when it goes on.
+                hold = run.into_hold();
+                result
             }
             Err(error) => Err(error),
         };

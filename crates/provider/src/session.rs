@@ -176,6 +176,16 @@ impl Session {
         state.trail.push(event);
     }
 
+    /// Raises the fence to a block that what follows depends on, such as one with another transaction of the account.
+    pub fn raise(&self, block: BlockRef) {
+        let mut state = self.lock();
+        if block.number > state.fence.number {
+            state.fence = block;
+            drop(state);
+            self.note(What::Fenced { block });
+        }
+    }
+
     /// Raises the fence to a block that holds a transaction of this session, and pins the session to the
     /// endpoint that served its receipt (S2).
     pub fn carry(&self, receipt: &FoundReceipt) {

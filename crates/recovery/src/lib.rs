@@ -5,9 +5,11 @@
 //! checks the plan against the caller's grants, writes it down, and drives it in the same session.
 
 mod allowance;
+mod allowances;
 mod flow;
 mod runner;
 
 pub use allowance::AllowanceFlow;
+pub use allowances::Hold;
 pub use flow::{Flow, PlanContext};
 pub use runner::{RecoveryConfig, Run, Runner};

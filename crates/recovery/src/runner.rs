@@ -1,19 +1,15 @@
 //! Drives one intent to its end: its own call, and the plans of recovery flows.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use alloy::primitives::{Address, Bytes, U256};
+use alloy::primitives::{Bytes, U256};
 use backstay_core::{
     Delivery, EndpointName, Error, ErrorKind, Result, Retry,
     failure::Verdict,
     limits::{Zero, durations},
     recovery::{Diagnosis, Failure, LastRound, RoundVerdict, admit_round, authorise},
     session::What,
-    tx::{Check, Due, Inclusion, Outcome, PlanStep, Record, StepId},
+    tx::{Check, Due, Inclusion, Intent, Outcome, PlanStep, Record, StepId},
 };
 use backstay_provider::{Corroboration, Session};
 use backstay_tx::{Driver, Freshness, Ledger, Prepared, Settled};
@@ -21,7 +17,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::flow::{Flow, PlanContext};
+use crate::{
+    allowances::{Allowances, Hold, Waited},
+    flow::{Flow, PlanContext},
+};
 
 /// How often a failure whose cause is gone at a later block is looked at again.
 const LOOKS: u32 = 8;
@@ -64,39 +63,32 @@ pub struct Runner {
     driver: Driver,
     flows: Vec<Arc<dyn Flow>>,
     config: RecoveryConfig,
-    allowances: Mutex<HashMap<Allowance, Arc<tokio::sync::Mutex<()>>>>,
+    allowances: Allowances,
 }
 
 /// One run of one intent: its session, and the allowances that it holds while it lasts.
 #[derive(Debug)]
 pub struct Run {
     session: Session,
-    /// `None` where it does without them for now.
-    allowances: Option<Held>,
+    hold: Hold,
 }
-
-/// Allowances that are held.
-type Held = Vec<tokio::sync::OwnedMutexGuard<()>>;
 
 impl Run {
     /// Its session.
     pub const fn session(&self) -> &Session {
         &self.session
     }
-}
 
-/// An ERC-20 allowance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Allowance {
-    owner: Address,
-    token: Address,
-    spender: Address,
+    /// Ends it, and leaves what it has of the allowances to the run that comes next.
+    pub fn into_hold(self) -> Hold {
+        self.hold
+    }
 }
 
 impl Runner {
     /// A runner with these flows, asked in this order.
     pub fn new(driver: Driver, flows: Vec<Arc<dyn Flow>>, config: RecoveryConfig) -> Self {
-        Self { driver, flows, config, allowances: Mutex::default() }
+        Self { driver, flows, config, allowances: Allowances::default() }
     }
 
     /// The driver of its transactions.
@@ -104,23 +96,30 @@ impl Runner {
         &self.driver
     }
 
-    /// Begins a run of an intent: waits until no other intent holds its allowances, then begins a session, fenced
-    /// where its journal, this process and the endpoints have come to, whichever is highest.
+    /// What a run of an intent has of its allowances from before it begins. Where several are about to begin, all of those
+    /// for which something was signed are reserved first: what they have approved is theirs, and what they are about to
+    /// spend is not there for others.
+    pub fn reserve(&self, intent: &Intent) -> Hold {
+        self.allowances.reserve(intent)
+    }
+
+    /// Begins a run of an intent: waits until no other intent holds its allowances, or has bytes out that spend them, then
+    /// begins a session, fenced where its journal, this process and the endpoints have come to, whichever is highest.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Unavailable`] when no endpoint can be pinned.
-    pub async fn begin(&self, ledger: &Ledger) -> Result<Run> {
+    pub async fn begin(&self, ledger: &Ledger, mut hold: Hold) -> Result<Run> {
         let begun = Instant::now();
         let intent = ledger.intent();
-        let allowances = match intent.due() {
+        match intent.due() {
             // Bytes that are out do what they do, whoever holds the allowance; and who holds it may be waiting for their
             // nonce.
-            Due::Settle { .. } => self.take_allowances(ledger),
-            Due::Prepare { .. } | Due::Check { .. } | Due::Conclude { .. } | Due::Nothing(_) => {
-                Some(self.hold_allowances(ledger).await)
+            Due::Settle { .. } | Due::Conclude { .. } | Due::Nothing(_) => {}
+            Due::Prepare { .. } | Due::Check { .. } => {
+                self.allowances.hold(intent, &mut hold).await;
             }
-        };
+        }
         let newest = self.driver.newest_block(intent.account);
         let fence = intent.fence.into_iter().chain(newest).max_by_key(|block| block.number);
         let session = Session::begin(self.driver.endpoints(), fence)?;
@@ -129,7 +128,7 @@ impl Runner {
             let text = format!("waited {:.1} s for other intents that share a grant", waited.as_secs_f64());
             session.note(What::Note { text });
         }
-        Ok(Run { session, allowances })
+        Ok(Run { session, hold })
     }
 
     /// Does what is due until nothing is. A run and a resumed run are the same: both start from the records.
@@ -159,8 +158,11 @@ impl Runner {
                         ledger.append(vec![Record::Abandoned { why: error.to_string() }]).await?;
                         continue;
                     }
-                    if run.allowances.is_none() {
-                        run.allowances = Some(self.hold_allowances(ledger).await);
+                    if self.allowances.hold(ledger.intent(), &mut run.hold).await == Waited::Yes
+                        && let Some(newest) = self.driver.newest_block(ledger.intent().account)
+                    {
+                        // Whoever had them has spent them there.
+                        session.raise(newest);
                     }
                     match self.driver.prepare(ledger, session, step, &call).await? {
                         Prepared::Signed(_) => fresh = Some(step),
@@ -186,36 +188,11 @@ impl Runner {
                 Due::Check { step, check, .. } => self.check(ledger, session, step, &check).await?,
                 Due::Conclude { inclusion, by } => {
                     // What it was allowed is spent: the next may begin.
-                    run.allowances = None;
+                    run.hold = Hold::default();
                     self.conclude(ledger, session, inclusion, by.as_ref()).await?;
                 }
             }
         }
-    }
-
-    /// Takes the allowances that an intent may set, in one order, so that no two wait for each other.
-    async fn hold_allowances(&self, ledger: &Ledger) -> Held {
-        let mut held = Vec::new();
-        for line in self.allowances_of(ledger) {
-            held.push(line.lock_owned().await);
-        }
-        held
-    }
-
-    /// Takes them where nobody holds any of them.
-    fn take_allowances(&self, ledger: &Ledger) -> Option<Held> {
-        self.allowances_of(ledger).into_iter().map(|line| line.try_lock_owned().ok()).collect()
-    }
-
-    fn allowances_of(&self, ledger: &Ledger) -> Vec<Arc<tokio::sync::Mutex<()>>> {
-        let owner = ledger.intent().account;
-        let grants = ledger.intent().grants.iter();
-        let wanted: BTreeSet<Allowance> =
-            grants.map(|grant| Allowance { owner, token: grant.token, spender: grant.spender }).collect();
-        let mut all = self.allowances.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that nobody holds or waits for are let go, so that the map stays as small as what runs.
-        all.retain(|_, line| Arc::strong_count(line) > 1);
-        wanted.into_iter().map(|allowance| all.entry(allowance).or_default().clone()).collect()
     }
 
     /// Finds a flow that can do something about a failure, and writes its plan down.
