@@ -222,6 +222,9 @@ pub struct LineState {
     /// somebody else to the journal's knowledge, or was [accounted for](Journal::account_for). `None` where nothing
     /// was ever signed. A chain that has used more has seen transactions that are not in this journal.
     pub accounted: Option<u64>,
+    /// The nonce after the highest of `slots` whose intent has finished: the chain has used it, and a view of the chain
+    /// that has not is from before that. `None` where no slot is of a finished intent.
+    pub used: Option<u64>,
 }
 
 /// Which intents to list.

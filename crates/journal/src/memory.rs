@@ -107,9 +107,11 @@ impl Journal for MemoryJournal {
         let accounted = store.lines.get(&line).and_then(|line| line.accounted);
         let accounted = accounted.max(held.clone().next_back().map(|((_, nonce), _)| following(*nonce)));
         let slots = held.filter(|((_, nonce), _)| *nonce >= from);
-        let slots =
-            slots.map(|((_, nonce), slot)| (*nonce, store.intents[&slot.intent].key.clone())).collect();
-        Ok(LineState { slots, accounted })
+        let slots = slots.map(|((_, nonce), slot)| (*nonce, &store.intents[&slot.intent]));
+        let finished = slots.clone().filter(|(_, intent)| intent.state == State::Finished);
+        let used = finished.map(|(nonce, _)| following(nonce)).max();
+        let slots = slots.map(|(nonce, intent)| (nonce, intent.key.clone())).collect();
+        Ok(LineState { slots, accounted, used })
     }
 
     async fn account_for(&self, line: Line, nonce: u64) -> Result<(), JournalError> {

@@ -25,6 +25,9 @@ use crate::{
 /// How often a failure whose cause is gone at a later block is looked at again.
 const LOOKS: u32 = 8;
 
+/// How long endpoints may lag behind the account's newest transaction that the journal has seen.
+const CATCHES_UP: Duration = Duration::from_secs(60);
+
 /// The bounds of recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -145,6 +148,8 @@ impl Runner {
         let session = &session;
         // The step whose bytes this very run has signed and not sent yet.
         let mut fresh = None;
+        // Since when the endpoints lag behind what the journal has seen.
+        let mut behind = None;
         // Rounds that this run has begun, and looks that it has taken again: both end.
         let mut goes = 0;
         loop {
@@ -166,6 +171,13 @@ impl Runner {
                     }
                     match self.driver.prepare(ledger, session, step, &call).await? {
                         Prepared::Signed(_) => fresh = Some(step),
+                        Prepared::Behind => {
+                            if behind.get_or_insert_with(Instant::now).elapsed() >= CATCHES_UP {
+                                return Err(lags(ledger, session));
+                            }
+                            // Each look is at the newest block that the pin shows.
+                            tokio::time::sleep(self.driver.poll()).await;
+                        }
                         Prepared::Failed(failure) => {
                             goes += 1;
                             self.recover(ledger, session, step, &failure, goes).await?;
@@ -346,6 +358,16 @@ impl Runner {
         };
         ledger.append(vec![Record::Finished { outcome }]).await
     }
+}
+
+fn lags(ledger: &Ledger, session: &Session) -> Error {
+    let message = format!(
+        "no endpoint has come to the newest transaction of account {} that the journal has seen included, within \
+         {CATCHES_UP:?}; the last look was at block {}; nothing was sent",
+        ledger.line().account,
+        session.fence()
+    );
+    Error::new(ErrorKind::Unavailable, message).with_retry(Retry::Later)
 }
 
 /// Reads a condition. What cannot be read is an error, never a "no" (F3).

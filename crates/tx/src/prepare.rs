@@ -37,6 +37,9 @@ pub enum Prepared {
     Signed(Attempt),
     /// The call reverts at the session's block: a matter for recovery flows. Nothing was signed.
     Failed(Box<Failure>),
+    /// The session's block is from before a transaction of the account that the journal has seen included: what was read
+    /// there says nothing. Nothing was signed.
+    Behind,
 }
 
 /// Fees for one unit of gas, in wei.
@@ -82,6 +85,9 @@ impl Driver {
             let mined = count(session, account).await?;
             let chain_id = self.endpoints.chain_id();
             let known = ledger.journal().line(ledger.line(), mined).await.map_err(Error::from)?;
+            if known.used.is_some_and(|used| used > mined) {
+                return Ok(Prepared::Behind);
+            }
             self.check_accounted(ledger, mined, &known).await?;
             let nonce = first_free(mined, known.slots.into_keys());
             let mut transaction = build(chain_id, nonce, gas_limit, price, call);

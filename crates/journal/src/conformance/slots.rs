@@ -126,6 +126,13 @@ pub(super) async fn finishing_keeps_the_nonces(store: impl Store) {
     assert_eq!(held(&journal, 0).await, [(0, "done")].map(owned).into());
     let next = journal.open(intent("next")).await.unwrap().id;
     assert_taken(append(&journal, next, 1, &[signed(StepId::Effect, 0, 2)]).await, 0, "done");
+
+    append(&journal, next, 1, &[signed(StepId::Effect, 1, 2)]).await.unwrap();
+    let line = journal.line(HERE, 0).await.unwrap();
+    assert_eq!(line.used, Some(1), "that of the finished one; the other may not be");
+    assert_eq!(journal.line(HERE, 1).await.unwrap().used, None);
+    append(&journal, next, 2, &[finished()]).await.unwrap();
+    assert_eq!(journal.line(HERE, 0).await.unwrap().used, Some(2));
 }
 
 pub(super) async fn one_append_may_take_and_release(store: impl Store) {

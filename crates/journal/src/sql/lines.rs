@@ -6,8 +6,8 @@ use backstay_core::tx::StepId;
 
 use super::{Connection, Place, Result, dialect};
 use crate::{
-    Claim, Claiming, JournalError, Line, LineState, Owner,
-    effects::{storable_chain, storable_nonce},
+    Claim, Claiming, JournalError, Line, LineState, Owner, State,
+    effects::{following, state_of, storable_chain, storable_nonce},
 };
 
 pub(super) async fn claim(
@@ -118,8 +118,8 @@ pub(super) async fn state(
     let accounted = accounted.max(highest.map(|nonce| nonce.saturating_add(1))).map(|nonce| nonce as u64);
     // None is held above what can be stored.
     let Ok(from) = storable_nonce(from) else { return Ok(LineState { accounted, ..LineState::default() }) };
-    let rows: Vec<(i64, String)> = sqlx::query_as(
-        "SELECT s.nonce, i.key FROM slots s JOIN intents i ON i.id = s.intent \
+    let rows: Vec<(i64, String, i64)> = sqlx::query_as(
+        "SELECT s.nonce, i.key, i.state FROM slots s JOIN intents i ON i.id = s.intent \
          WHERE s.chain_id = $1 AND s.account = $2 AND s.nonce >= $3",
     )
     .bind(chain)
@@ -128,7 +128,10 @@ pub(super) async fn state(
     .fetch_all(connection)
     .await
     .map_err(|e| place.failure(e))?;
-    Ok(LineState { slots: rows.into_iter().map(|(nonce, key)| (nonce as u64, key)).collect(), accounted })
+    let finished = rows.iter().filter(|(.., state)| state_of(*state) == Some(State::Finished));
+    let used = finished.map(|(nonce, ..)| following(*nonce as u64)).max();
+    let slots = rows.into_iter().map(|(nonce, key, _)| (nonce as u64, key)).collect();
+    Ok(LineState { slots, accounted, used })
 }
 
 pub(super) async fn account_for(

@@ -1,5 +1,6 @@
 //! Who runs what: several clients over one journal, and clients that come and go.
 
+mod allowances;
 mod closing;
 mod events;
 mod external;
