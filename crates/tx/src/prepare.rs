@@ -1,6 +1,6 @@
 //! Simulate, price, and sign: everything before the first byte leaves.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use alloy::{
     consensus::{SignableTransaction, TxEip1559, TxEnvelope, TxLegacy, TypedTransaction},
@@ -55,8 +55,9 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InsufficientFunds`], [`ErrorKind::SignerMissing`], [`ErrorKind::Contradiction`], and
-    /// those of the session and the journal. Nothing has left.
+    /// [`ErrorKind::InsufficientFunds`], [`ErrorKind::SignerMissing`], [`ErrorKind::Contradiction`],
+    /// [`ErrorKind::TxRefused`] and [`ErrorKind::Unsupported`] when its simulation is refused or not served, and those of
+    /// the session and the journal. Nothing has left.
     ///
     /// # Cancel safety
     ///
@@ -190,10 +191,7 @@ impl Driver {
                     let message = format!("eth_estimateGas for {}: the request is invalid", call.to);
                     return Err(Error::new(ErrorKind::Invalid, message));
                 }
-                (other, _) => {
-                    let message = format!("eth_estimateGas for {}: {}", call.to, other.label());
-                    return Err(Error::new(ErrorKind::Unavailable, message).with_retry(Retry::Later));
-                }
+                (other, _) => return Err(unread(format_args!("eth_estimateGas for {}", call.to), other)),
             }
             if Instant::now() >= until {
                 let why = match &refused {
@@ -350,9 +348,27 @@ async fn balance(session: &Session, account: Address) -> Result<U256> {
 }
 
 async fn value(session: &Session, method: &'static str, params: &str) -> Result<String> {
-    session.read(method, params).await?.map_err(|verdict| {
-        Error::new(ErrorKind::Unavailable, format!("{method}: {}", verdict.label())).with_retry(Retry::Later)
-    })
+    session.read(method, params).await?.map_err(|verdict| unread(format_args!("{method}"), &verdict))
+}
+
+/// A reply that does not say what was asked. What would be said again is not laid to the endpoints: it does not pass.
+fn unread(what: fmt::Arguments<'_>, verdict: &Verdict) -> Error {
+    let (kind, retry) = match verdict {
+        Verdict::TxRefused(kind) if kind.is_final() => (ErrorKind::TxRefused(*kind), Retry::Never),
+        Verdict::TxRefused(kind) => (ErrorKind::TxRefused(*kind), Retry::Later),
+        Verdict::Unsupported => (ErrorKind::Unsupported, Retry::Never),
+        Verdict::Answer
+        | Verdict::Reverted(_)
+        | Verdict::NotYet
+        | Verdict::Missing { .. }
+        | Verdict::RateLimited { .. }
+        | Verdict::RangeTooLarge { .. }
+        | Verdict::Fault(_)
+        | Verdict::WrongIdentity
+        | Verdict::Invalid
+        | Verdict::Unclassified => (ErrorKind::Unavailable, Retry::Later),
+    };
+    Error::new(kind, format!("{what}: {}", verdict.label())).with_retry(retry)
 }
 
 fn parse<T: serde::de::DeserializeOwned>(method: &str, json: &str) -> Result<T> {

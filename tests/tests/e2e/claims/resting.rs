@@ -1,7 +1,7 @@
 //! What was interrupted, and is picked up while no endpoint can serve it: nobody is there to be told.
 
 use backstay::{
-    Client, Config,
+    Client, Config, ErrorKind, RefusalKind, Retry,
     alloy::{primitives::U256, signers::local::PrivateKeySigner},
     journal::{Claiming, Journal, Line, Owner, Record},
 };
@@ -141,4 +141,32 @@ async fn what_stopped_for_want_of_money_does_not_rest_although_its_caller_has_go
     let client = connect_with(impatient(&stage, &fleet), &PrivateKeySigner::random()).await;
     drop(pay(&client, "one").send().await.expect("it is written down"));
     recorded(&journal(&stage).await, "one", |record| matches!(record, Record::Stopped { .. })).await;
+}
+
+#[tokio::test]
+async fn what_nodes_refuse_to_simulate_does_not_rest() {
+    let stage = Stage::new().await;
+    let signer = stage.account().await;
+    let cases = [
+        (
+            "refused",
+            Action::error(-32_000, "exceeds block gas limit"),
+            ErrorKind::TxRefused(RefusalKind::BlockGasLimit),
+        ),
+        (
+            "not served",
+            Action::error(-32_601, "the method eth_estimateGas does not exist"),
+            ErrorKind::Unsupported,
+        ),
+    ];
+    for (name, action, kind) in cases {
+        let refuse = || Rule::on("eth_estimateGas").then(action.clone()).into();
+        let fleet = stage.fleet([("primary", refuse()), ("second", refuse())]).await;
+        let (client, watched) = watching(&stage, &fleet, &signer).await;
+        drop(pay(&client, name).send().await.expect("it is written down"));
+        recorded(&watched, name, |record| matches!(record, Record::Stopped { .. })).await;
+        let again = pay(&client, name).send().await.expect("it is there");
+        let error = within(again.outcome()).await.expect_err("it cannot be simulated");
+        assert_eq!((error.kind(), error.retry()), (&kind, Retry::Never), "{error}");
+    }
 }
