@@ -47,6 +47,8 @@ async fn register(
 
     println!("{}", intent.trail());
     println!("registered `{name}` in block {}", outcome.included()?.block);
+    // The next start, or another process, need not wait for this one's claims to end.
+    client.close().await?;
     Ok(())
 }
 

@@ -80,7 +80,15 @@ impl ClaimsConfig {
                 "`claims.name` holds the character NUL, which is not stored; leave it out",
             ));
         }
-        durations([("claims.ttl", self.ttl, Zero::Refused), ("claims.poll", self.poll, Zero::Refused)])
+        durations([("claims.ttl", self.ttl, Zero::Refused), ("claims.poll", self.poll, Zero::Refused)])?;
+        if self.ttl < self.poll.saturating_mul(2) {
+            return Err(Error::config(format!(
+                "`claims.ttl` is {:?}, and `claims.poll` {:?}: a claim that does not last two polls ends before it is \
+                 extended; give it at least twice as long",
+                self.ttl, self.poll
+            )));
+        }
+        Ok(())
     }
 }
 

@@ -271,8 +271,10 @@ impl fmt::Debug for Dispatcher {
 /// Compares the stored content with what is asked for now (T1).
 fn must_match(stored: &Stored, asked: &Content) -> Result<()> {
     let (to, digest) = match (stored.records().next(), &stored.tombstone) {
-        (Some(Record::Opened { content, .. }), _) => (content.to.to_string(), content.fingerprint()),
-        (_, Some(tombstone)) => ("another contract".to_owned(), tombstone.content),
+        (Some(Record::Opened { content, .. }), _) => {
+            (format!("a call to {}", content.to), content.fingerprint())
+        }
+        (_, Some(tombstone)) => ("a call whose records are pruned".to_owned(), tombstone.content),
         // Damaged: that is found when it is folded.
         (_, None) => return Ok(()),
     };
@@ -281,7 +283,7 @@ fn must_match(stored: &Stored, asked: &Content) -> Result<()> {
     }
     let key = stored.key.clone();
     let message = format!(
-        "key `{key}` was used before, for a call to {to} (content {digest}), and now for a call to {} (content {}); \
+        "key `{key}` was used before, for {to} (content {digest}), and now for a call to {} (content {}); \
          nothing was sent; use another key for another effect",
         asked.to,
         asked.fingerprint()

@@ -234,9 +234,11 @@ impl Keeper {
         self.faults = self.faults.saturating_add(1);
         (self.fault_at, self.broken) = (Some(Instant::now()), true);
         let text = error.to_string();
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
         let before = self.shared.set_trouble(self.line.account, Some(error));
         if before.is_none_or(|before| before.to_string() != text) {
-            tracing::error!(account = %self.line.account, error = text, "nothing can be sent");
+            let cause = cause.unwrap_or_default();
+            tracing::error!(account = %self.line.account, error = text, cause, "nothing can be sent");
         }
         doubled(self.shared.claims.poll, self.faults).min(LONGEST_PAUSE)
     }

@@ -106,7 +106,8 @@ pub enum JournalError {
     },
     /// The server does not let this program in, or does not let it do what it needs.
     #[error(
-        "{journal} refuses this program: check the user, the password, the database's name and what is granted"
+        "{journal} refuses this program: check the user, the password, the database's name and what is granted (USAGE \
+         on the schema, SELECT, INSERT, UPDATE and DELETE on its tables)"
     )]
     Refused {
         /// Which store.
@@ -153,7 +154,10 @@ pub enum JournalError {
         known: i64,
     },
     /// It cannot be opened or written for want of permission, or because it is on a read-only medium.
-    #[error("{journal} cannot be opened for writing: check its permissions, its directory's and the mount")]
+    #[error(
+        "{journal} cannot be opened for writing: check the permissions of a file, of its directory and the mount, or whether \
+         a server is a standby or set to read only"
+    )]
     ReadOnly {
         /// Which store.
         journal: String,
@@ -221,6 +225,7 @@ impl JournalError {
             Self::Conflict { .. }
             | Self::SlotTaken { .. }
             | Self::ClaimLost { .. }
+            | Self::ReadOnly { .. }
             | Self::Busy { .. }
             | Self::Full { .. }
             | Self::Unreachable { .. }
@@ -237,7 +242,6 @@ impl JournalError {
             | Self::NotAJournal { .. }
             | Self::NewerSchema { .. }
             | Self::OlderSchema { .. }
-            | Self::ReadOnly { .. }
             | Self::Replaced { .. }
             | Self::Corrupt { .. } => Retry::Never,
         }

@@ -30,6 +30,8 @@ pub struct Client {
 pub(crate) struct Shared {
     pub(crate) endpoints: Endpoints,
     pub(crate) journal: Arc<dyn Journal>,
+    /// Whether it was given one.
+    pub(crate) has_journal: bool,
     pub(crate) runner: Arc<Runner>,
     /// The accounts that there are signers for, in the order in which they were given.
     pub(crate) accounts: Vec<Address>,
@@ -144,8 +146,13 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Journal`].
+    /// [`ErrorKind::Journal`]; [`ErrorKind::Config`] where the client was given no journal.
     pub async fn find_intent(&self, key: &str) -> Result<Option<Intent>> {
+        if !self.shared.has_journal {
+            return Err(Error::config(
+                "this client has no journal, so it cannot tell what was sent; name the one of the service with `journal`",
+            ));
+        }
         self.shared.dispatcher.find(key).await
     }
 
@@ -318,6 +325,7 @@ impl Builder {
                 accounts.push(signer.address());
             }
         }
+        let has_journal = journal.is_some() || config.journal.is_some();
         let journal = match journal {
             Some(journal) => journal,
             None => open_journal(&config, accounts.is_empty()).await?,
@@ -341,7 +349,9 @@ impl Builder {
         let dispatcher =
             Dispatcher::start(runner.clone(), journal.clone(), &accounts, claims, retention, config.resume)
                 .await?;
-        Ok(Client { shared: Arc::new(Shared { endpoints, journal, runner, accounts, dispatcher }) })
+        Ok(Client {
+            shared: Arc::new(Shared { endpoints, journal, has_journal, runner, accounts, dispatcher }),
+        })
     }
 }
 

@@ -11,7 +11,8 @@ use backstay_journal::{Journal, JournalError, PostgresConfig};
 use serde::{Deserialize, Deserializer};
 
 /// Where a journal is, as the key `journal` of the configuration says: a file for SQLite, or the address of a
-/// PostgreSQL database, which starts with `postgres://`. `Debug` shows nothing of an address, which holds a password.
+/// PostgreSQL database, which starts with `postgres://`. A relative file is looked for in the working directory; one whose
+/// name looks like an address is written with `./` before it. `Debug` shows nothing of an address, which holds a password.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JournalLocation {
@@ -48,11 +49,23 @@ impl fmt::Debug for JournalLocation {
 
 impl From<&str> for JournalLocation {
     fn from(text: &str) -> Self {
-        let is_address = text
-            .split_once("://")
-            .is_some_and(|(scheme, _)| matches!(&*scheme.to_ascii_lowercase(), "postgres" | "postgresql"));
-        if is_address { Self::Postgres(text.to_owned()) } else { Self::Sqlite(text.into()) }
+        // What is meant as an address is no file, however it is written: its password would become the file's name, and
+        // the service would begin with an empty journal.
+        match means_address(text.trim()) {
+            true => Self::Postgres(text.trim().to_owned()),
+            false => Self::Sqlite(text.into()),
+        }
     }
+}
+
+fn means_address(text: &str) -> bool {
+    let lower = text.to_ascii_lowercase();
+    let is_path = ["/", "./", "../", "\\", "~"].iter().any(|start| lower.starts_with(start));
+    let has = |parts: &[&str]| parts.iter().any(|part| lower.contains(part));
+    lower.contains("://")
+        || lower.starts_with("postgres:")
+        || lower.starts_with("postgresql:")
+        || (!is_path && has(&["@", "password=", "dbname=", "host="]))
 }
 
 impl From<&Path> for JournalLocation {
@@ -162,7 +175,9 @@ fn misconfigured(error: JournalError) -> Error {
 
 #[cfg(not(all(feature = "postgres", feature = "sqlite")))]
 fn without(what: &str, feature: &str) -> Error {
-    Error::config(format!("`journal` {what}, and this build is without the feature `{feature}`"))
+    Error::config(format!(
+        "`journal` {what}, and this build is without the feature `{feature}`: add it to the features of `backstay`"
+    ))
 }
 
 #[cfg(test)]
@@ -175,7 +190,26 @@ mod tests {
             assert_eq!(JournalLocation::from(address), JournalLocation::Postgres(address.to_owned()));
             assert_eq!(JournalLocation::from(Path::new(address)), JournalLocation::from(address));
         }
-        for file in ["service.db", "/var/lib/service.db", "postgres", "postgres.db", "https://db/app"] {
+        // Mistyped, and not the name of a file that would be made.
+        for text in [
+            "postgress://u:p@db/app",
+            " postgres://u:p@db/app ",
+            "postgresql+asyncpg://u:p@db/app",
+            "https://db/app",
+            "postgres:u:p@db/app",
+            "host=db user=u password=p dbname=app",
+            "u:p@db/app",
+        ] {
+            let location = JournalLocation::from(text);
+            assert_eq!(location, JournalLocation::Postgres(text.trim().to_owned()));
+            if text.trim() != "postgres://u:p@db/app" {
+                let error = location.validate().expect_err("it is no address");
+                assert!(!error.to_string().contains("p@"), "{error}");
+            }
+        }
+        for file in
+            ["service.db", "/var/lib/service.db", "postgres", "postgres.db", "./a@b.db", "/srv/a@b/journal"]
+        {
             assert_eq!(JournalLocation::from(file), JournalLocation::Sqlite(file.into()));
         }
     }

@@ -135,8 +135,15 @@ impl Driver {
 
     /// Whether the journal knows of everything that the chain has mined for the account (T5).
     async fn check_accounted(&self, ledger: &Ledger, mined: u64, known: &LineState) -> Result<()> {
-        let Some(accounted) = known.accounted.filter(|accounted| *accounted < mined) else { return Ok(()) };
         let account = ledger.line().account;
+        if known.accounted.is_none() && mined > 0 {
+            tracing::warn!(
+                %account, mined,
+                "the journal holds nothing of this account, which has sent transactions: if this service sent them, the \
+                 journal is new or was deleted, and what it has forgotten may be sent again"
+            );
+        }
+        let Some(accounted) = known.accounted.filter(|accounted| *accounted < mined) else { return Ok(()) };
         match self.config.external_use {
             ExternalUse::Accept => {
                 tracing::warn!(%account, from = accounted, to = mined, "nonces were used by somebody else");

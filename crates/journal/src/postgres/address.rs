@@ -34,6 +34,12 @@ pub(super) fn read(url: &str, config: &PostgresConfig) -> Result<(PgConnectOptio
     if !matches!(address.scheme(), "postgres" | "postgresql") {
         return Err(bad("it is no address of PostgreSQL: it starts with `postgres://`".to_owned()));
     }
+    if address.cannot_be_a_base() {
+        return Err(bad(
+            "`//` is missing behind `postgres:`: write postgres://user:password@host:port/database"
+                .to_owned(),
+        ));
+    }
     if address.fragment().is_some() {
         return Err(bad("it has a `#`: write %23 where it belongs to the password".to_owned()));
     }

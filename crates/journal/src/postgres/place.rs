@@ -73,12 +73,15 @@ impl Place {
             }
             DISK_FULL => JournalError::Full { journal, source: cause(error) },
             READ_ONLY_TRANSACTION => JournalError::ReadOnly { journal, source: cause(error) },
-            NO_PRIVILEGE | NO_SUCH_DATABASE => JournalError::Refused { journal, source: cause(error) },
+            // A schema that one may not use is not there, says the server.
+            NO_PRIVILEGE | NO_SUCH_DATABASE | NO_SUCH_SCHEMA => {
+                JournalError::Refused { journal, source: cause(error) }
+            }
             DATA_CORRUPTED | INDEX_CORRUPTED => {
                 self.corrupt("PostgreSQL finds its data corrupted", Some(error))
             }
-            NO_SUCH_TABLE | NO_SUCH_COLUMN | NO_SUCH_SCHEMA => {
-                self.corrupt("its schema is not what it was", Some(error))
+            NO_SUCH_TABLE | NO_SUCH_COLUMN => {
+                self.corrupt("its tables are not what they were, or not granted to this user", Some(error))
             }
             // Authorization: the user, the password, or what the server asks of either.
             code if code.starts_with("28") => JournalError::Refused { journal, source: cause(error) },
@@ -99,7 +102,7 @@ impl Place {
     }
 
     pub(super) fn not_a_journal(&self, found: &'static str) -> JournalError {
-        JournalError::NotAJournal { journal: self.to_string(), found, source: None }
+        JournalError::NotAJournal { journal: self.name(), found, source: None }
     }
 }
 

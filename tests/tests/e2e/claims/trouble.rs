@@ -216,7 +216,7 @@ async fn who_waits_for_an_intent_does_not_read_it_whenever_another_one_ends() {
     let fleet = stage.sound().await;
     let watched = Watched::over(journal(&stage).await);
     let mut config = config(&stage, &fleet);
-    config.claims.poll = SOON;
+    (config.claims.poll, config.claims.ttl) = (SOON, FOR_EVER);
     // Its line is held elsewhere, and stays so.
     let line = Line { chain_id: CHAIN_ID, account: signer.address() };
     watched.claim(line, &Owner::new("somebody else"), FOR_EVER).await.expect("it can be claimed");
