@@ -1,7 +1,7 @@
 //! Clients that were stopped for longer than their claims, and wake up.
 
 use backstay::{Client, alloy::signers::local::PrivateKeySigner, journal::Record};
-use backstay_testkit::Fleet;
+use backstay_testkit::{Call, Fleet, View};
 use futures::future::join;
 
 use super::{
@@ -9,7 +9,7 @@ use super::{
     watched::{Frozen, Watched},
     while_mining,
 };
-use crate::stage::{Stage, eventually, sends, within};
+use crate::stage::{SOON, Stage, eventually, sends, within};
 
 async fn watched_client(stage: &Stage, fleet: &Fleet, signer: &PrivateKeySigner) -> (Client, Watched) {
     let watched = Watched::over(journal(stage).await);
@@ -90,4 +90,32 @@ async fn a_client_that_slept_before_it_could_write_down_what_it_signed_sends_not
         assert_eq!(signed, 1, "{there:?}");
     }
     drop(other);
+}
+
+#[tokio::test]
+async fn nothing_is_signed_at_a_view_from_before_what_another_client_has_done() {
+    let stage = Stage::new().await;
+    let signer = stage.account().await;
+    // The endpoints of the second client have not come to the block of the first one's payment.
+    let head = stage.chain.head().await.expect("anvil answers");
+    let late = || View::Frozen { at: head }.into();
+    let (fleet, late) = (stage.sound().await, stage.fleet([("primary", late()), ("second", late())]).await);
+    let other = connect(&stage, &late, &signer).await;
+    let client = connect(&stage, &fleet, &signer).await;
+    let one = pay(&client, "one").send().await.expect("it is written down");
+    within(one.outcome()).await.expect("it ends well").included().expect("it is included");
+    within(client.close()).await.expect("the line is released");
+
+    let mark = late.mark();
+    let two = pay(&other, "two").send().await.expect("it is written down");
+    let counted = |call: &Call| call.method == "eth_getTransactionCount";
+    late.wait_for(mark, SOON, counted).await.expect("it looks");
+    let again = || late.records_since(mark).into_iter().filter(counted).count() >= 3;
+    eventually("it looks again and again", async || again()).await;
+    assert_eq!(records(&journal(&stage).await, "two").await.len(), 1, "nothing is signed");
+    for name in ["primary", "second"] {
+        late.endpoint(name).set_view(View::Live);
+    }
+    within(two.outcome()).await.expect("it ends well").included().expect("it is included");
+    assert_eq!(stage.nonce(signer.address()).await, 2);
 }
