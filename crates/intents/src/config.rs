@@ -39,7 +39,7 @@ impl Default for ClaimsConfig {
 #[non_exhaustive]
 pub struct RetentionConfig {
     /// How long the records of an intent that has ended are kept. After that its key, its outcome and its
-    /// transactions' hashes are left of it, about 300 bytes, and are never removed: the key keeps its meaning. One
+    /// transactions' hashes are left of it, about 600 bytes with its indexes, and are never removed: the key keeps its meaning. One
     /// that stopped before anything was signed is forgotten. Default 30 days.
     #[serde(with = "humantime_serde")]
     pub finished: Duration,
