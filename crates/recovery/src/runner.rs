@@ -169,7 +169,11 @@ impl Runner {
                         // Whoever had them has spent them there.
                         session.raise(newest);
                     }
-                    match self.driver.prepare(ledger, session, step, &call).await? {
+                    let prepared = self.driver.prepare(ledger, session, step, &call).await?;
+                    if prepared != Prepared::Behind {
+                        behind = None;
+                    }
+                    match prepared {
                         Prepared::Signed(_) => fresh = Some(step),
                         Prepared::Behind => {
                             if behind.get_or_insert_with(Instant::now).elapsed() >= CATCHES_UP {

@@ -57,8 +57,8 @@ impl Ledger {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Superseded`] when somebody else appended meanwhile, or has taken the line over; [`ErrorKind::Journal`] when the
-    /// journal cannot be written. Nothing was appended, or it is unknown: the intent must be read again
+    /// [`ErrorKind::Superseded`] when somebody else appended meanwhile, or has taken the line over;
+    /// [`ErrorKind::Journal`] when the journal cannot be written. Nothing was appended, or it is unknown: the intent must be read again
     /// before anything else is done for it.
     ///
     /// # Cancel safety
